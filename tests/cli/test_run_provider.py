@@ -78,7 +78,7 @@ def test_a_model_behind_a_server_of_ones_own_works_in_the_dialect_that_it_knows(
     roles = [(each["role"], each["content"]) for each in asked.body["messages"]]
     assert roles[-1] == ("user", "fix the mean")
     assert roles[0][0] == "system"
-    assert "54 tokens" in done.err
+    assert "40 tokens in (24 cached), 14 out" in done.err
 
 
 def test_a_refused_key_is_one_line_and_is_not_shown(

@@ -51,6 +51,7 @@ from weakincentives.adapters.policies import (
     Policy,
     ReadBeforeWrite,
 )
+from weakincentives.adapters.prices import TokenPrice
 from weakincentives.adapters.recording.recorder import RecordingAdapter
 from weakincentives.adapters.recording.scripted import (
     ReplayDivergedError,
@@ -111,6 +112,7 @@ __all__ = [
     "StopReason",
     "SystemMessage",
     "ThrottledError",
+    "TokenPrice",
     "ToolCall",
     "ToolDefinition",
     "ToolExecutor",

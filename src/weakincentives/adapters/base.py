@@ -23,6 +23,7 @@ from weakincentives.adapters.options import (
     RunOptions,
     earliest_deadline,
 )
+from weakincentives.adapters.prices import TokenPrice
 from weakincentives.prompt import Prompt, PromptOverridesStore, RenderedPrompt
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
@@ -43,6 +44,8 @@ class ProviderAdapter(ABC):
     """Whether requests can have a temperature."""
     efforts: tuple[Effort, ...] = EFFORTS
     """The efforts that requests can have."""
+    price: TokenPrice | None = None
+    """The price of its tokens, if it is known."""
 
     @abstractmethod
     def complete(

@@ -339,7 +339,10 @@ def _token_usage(usage: Mapping[str, Any]) -> TokenUsage:
     cached = lenient.as_count(details.get("cached_tokens")) or lenient.as_count(
         usage.get("prompt_cache_hit_tokens")
     )
-    return TokenUsage(sent, max(received, total - sent), cached)
+    written = lenient.as_count(details.get("cache_write_tokens")) or lenient.as_count(
+        details.get("cache_creation_tokens")  # LiteLLM
+    )
+    return TokenUsage(sent, max(received, total - sent), cached, written)
 
 
 def _join_content(content: object) -> str:

@@ -45,6 +45,7 @@ from weakincentives.adapters.http.redaction import header_secrets, redact, redac
 from weakincentives.adapters.loop.timeout import RequestTimeoutError, TimedRequest
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.options import RunLimits
+from weakincentives.adapters.prices import TokenPrice
 
 __all__ = ["LiteLLMAdapter"]
 _sdk: Any = litellm
@@ -63,6 +64,12 @@ _HINTS = (
     ("(?=.*effort)", "omit the effort, or choose another"),
 )
 _UNCOMPRESSED = ("", "identity")
+_PRICES = (
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+)
 
 
 class LiteLLMAdapter(ProviderAdapter):
@@ -95,6 +102,7 @@ class LiteLLMAdapter(ProviderAdapter):
                 `api_version`, `aws_region_name` and so on.
         """
         self.model = model
+        self.price: TokenPrice | None = _known_price(model) if base_url is None else None
         self.native_output = native_output
         self._pictures = pictures
         self._arguments: dict[str, Any] = {
@@ -308,3 +316,17 @@ def _argument_secrets(arguments: Mapping[str, object] | None) -> Iterator[str]:
     for name, value in (arguments or {}).items():
         if isinstance(value, str) and _SECRET_NAME.search(name):
             yield value
+
+
+def _known_price(model: str) -> TokenPrice | None:
+    """Return the price that LiteLLM's own table has for a model."""
+    found = lenient.as_mapping(_sdk.model_cost.get(model) or _sdk.model_cost.get(_bare_name(model)))
+    prices = [found.get(name) for name in _PRICES]
+    million = [each * 1_000_000 if isinstance(each, int | float) else None for each in prices]
+    if million[0] is None or million[1] is None:
+        return None
+    return TokenPrice(million[0], million[1], million[2], million[3])
+
+
+def _bare_name(model: str) -> str:
+    return model.partition("/")[2]

@@ -56,6 +56,7 @@ def show_activity(
     *,
     console: Console | None = None,
     notice_after: float = NOTICE_AFTER,
+    is_hidden: bool = False,
 ) -> Generator[None, None, None]:
     """Show what is being done until the context ends; nothing else may print meanwhile.
 
@@ -63,7 +64,11 @@ def show_activity(
         describe: The activity, such as `writing the dump`; a function is called again and again.
         console: Where to show it, by default on standard error.
         notice_after: Seconds after which it is reported where there is no terminal.
+        is_hidden: Show nothing, for the output of programs.
     """
+    if is_hidden:
+        yield
+        return
     target = create_console() if console is None else console
     started, finished = time.monotonic(), Event()
 

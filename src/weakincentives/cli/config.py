@@ -17,13 +17,14 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters import EFFORTS, PROVIDERS
+from weakincentives.adapters import EFFORTS, PROVIDERS, TokenPrice
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.evaluation import ENGINES
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
 from weakincentives.sandbox import SANDBOXES
 from weakincentives.sandbox.allowlist import parse_rule
+from weakincentives.serde import SerdeError, convert
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
@@ -157,6 +158,19 @@ def _parse_flag(value: Any) -> bool:
     return found
 
 
+def _parse_prices(value: Any) -> dict[str, TokenPrice]:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"must be a table of models: {value!r}; write [prices] in a file")
+    table = cast("dict[str, Any]", value)
+    try:
+        return {str(model): convert(each, TokenPrice) for model, each in table.items()}
+    except SerdeError as error:
+        example = '"openai:gpt-5" = { input = 1.25, cached = 0.125, output = 10 }'
+        raise ValueError(
+            f"must have dollars per million tokens, such as {example}: {error}"
+        ) from error
+
+
 KEYS: Mapping[str, Key] = {
     "model": Key(_parse_text),
     "dialect": Key(_parse_choice(DIALECT_CHOICES)),
@@ -180,6 +194,7 @@ KEYS: Mapping[str, Key] = {
     "base_url": Key(_parse_text, is_personal=True),
     "api_key_env": Key(_parse_text, is_personal=True),
     "dump": Key(_parse_text, is_personal=True),
+    "prices": Key(_parse_prices, is_personal=True),
 }
 """Every setting by its name."""
 

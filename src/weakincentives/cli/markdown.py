@@ -5,6 +5,7 @@ Markdown can spell them as entities, and links are text. Nothing is left out: HT
 of links are shown as they are written.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
@@ -38,6 +39,7 @@ _PARSER = (
     .enable(["strikethrough", "table"])
     .disable(["html_block", "html_inline", "reference"])
 )
+_BOUNDARY = re.compile(r"\n[ \t]*\n|^[ \t]*(?:```|~~~|#)", re.MULTILINE)
 _CODE_THEME = "ansi_dark"  # the colours of the terminal
 
 
@@ -114,6 +116,7 @@ class MarkdownStream:
         self._print_block = print_block
         self._printed = ""
         self._open = ""
+        self._checked = 0  # where to look for the end of a block
 
     @property
     def has_printed(self) -> bool:
@@ -123,16 +126,15 @@ class MarkdownStream:
     def feed(self, piece: str) -> None:
         """Add the next piece."""
         self._open += piece
-        if "\n" not in piece:
+        end = self._open.rfind("\n")
+        # parsing after every line of a long block would be slow
+        if end < 0 or not _BOUNDARY.search(self._open, self._checked, end + 1):
             return
-        lines = self._open.rpartition("\n")[0]
-        last = lines.rpartition("\n")[2].strip()
-        if last and not last.startswith(("`", "~", "#")):
-            return  # in the middle of a block; parsing after every line would be slow
-        end = _start_of_last_block(lines)
-        if end:
-            self._print(self._open[:end])
-            self._open = self._open[end:]
+        self._checked = end
+        start = _start_of_last_block(self._open[:end])
+        if start:
+            self._print(self._open[:start])
+            self._open, self._checked = self._open[start:], 0
 
     def finish(self, text: str) -> None:
         """Print what is missing of the complete text, and start again with the next one."""
@@ -144,6 +146,7 @@ class MarkdownStream:
     def restart(self) -> None:
         """Forget the current text: it is sent again."""
         self._printed = self._open = ""
+        self._checked = 0
 
     def render(self, console: Console, options: ConsoleOptions, height: int) -> Segments | None:
         """Return the last lines of the unfinished block, at most `height`."""

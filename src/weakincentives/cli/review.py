@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli.activity import show_activity
 from weakincentives.cli.completion import complete_run
 from weakincentives.cli.listing import print_runs, print_total
 from weakincentives.cli.run.action import Action, action_options
@@ -109,7 +110,8 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
     """Undo the last apply, or roll back an interrupted one."""
     try:
         is_interrupted = review.interrupted is not None
-        reverted = review.undo(partial=True, merge=merge) if undo else review.recover()
+        with show_activity("restoring the files", is_hidden=as_json):
+            reverted = review.undo(partial=True, merge=merge) if undo else review.recover()
     except ConflictError as error:
         if as_json:
             conflicts = [str(each) for each in error.conflicts]

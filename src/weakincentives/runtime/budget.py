@@ -33,11 +33,16 @@ class Excess:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens used; `cached_tokens` are the cached part of the input tokens."""
+    """Tokens used.
+
+    `cached_tokens` are the input tokens that were read from a cache, and `cache_write_tokens` those
+    that were written to it, where the provider counts them: both are a part of `input_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers.
@@ -45,7 +50,8 @@ class TokenUsage:
         Raises:
             ValueError: A number is negative.
         """
-        if min(self.input_tokens, self.output_tokens, self.cached_tokens) < 0:
+        cache = min(self.cached_tokens, self.cache_write_tokens)
+        if min(self.input_tokens, self.output_tokens, cache) < 0:
             raise ValueError(f"Token usage is negative: {self!r}")
 
     @property
@@ -59,6 +65,7 @@ class TokenUsage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
 

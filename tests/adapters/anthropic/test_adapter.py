@@ -67,7 +67,7 @@ def test_a_plain_answer_has_text_usage_and_names():
         completion = adapter.complete(REQUEST)
     assert completion == Completion(
         "Hello, world",
-        usage=TokenUsage(20, 7, 12),
+        usage=TokenUsage(20, 7, 12, 3),
         model="claude-test-1",
         response_id="msg_1",
     )

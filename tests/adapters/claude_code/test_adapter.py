@@ -68,7 +68,7 @@ def test_its_own_tools_work_in_the_workspace_and_are_told_of(desk: Desk) -> None
         ToolMessage,
         AssistantMessage,
     ]
-    assert response.usage == TokenUsage(60, 21, 36)
+    assert response.usage == TokenUsage(60, 21, 36, 9)
     assert (response.steps, response.stop_reason) == (3, "end")
     told = [(each.tool, each.success, each.paths) for each in desk.invoked()]
     assert told == [

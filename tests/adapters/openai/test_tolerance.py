@@ -134,6 +134,13 @@ def test_reasons_to_stop_are_understood(finish: str | None, calls: list[Any], re
         ({"prompt_tokens": None, "completion_tokens": -3}, TokenUsage()),
         ({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 17}, TokenUsage(5, 12)),
         ({"prompt_tokens": 5, "prompt_cache_hit_tokens": 4}, TokenUsage(5, 0, 4)),
+        (
+            {
+                "prompt_tokens": 9,
+                "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3},
+            },
+            TokenUsage(9, 0, 4, 3),
+        ),
         ({"prompt_tokens": 5, "prompt_tokens_details": None}, TokenUsage(5)),
     ],
 )

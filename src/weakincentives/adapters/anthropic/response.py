@@ -201,7 +201,7 @@ class MessageResponse:
         cached = self._usage.get("cache_read_input_tokens", 0)
         stored = self._usage.get("cache_creation_input_tokens", 0)
         sent, received = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
-        return TokenUsage(sent + cached + stored, received, cached)
+        return TokenUsage(sent + cached + stored, received, cached, stored)
 
 
 def _index_key(index: object) -> str:

@@ -42,6 +42,7 @@ from weakincentives.adapters.messages import (
     UserMessage,
 )
 from weakincentives.adapters.options import Effort, RunLimits, RunOptions
+from weakincentives.adapters.prices import TokenPrice, list_price
 from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime.session import Session
@@ -112,6 +113,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             InvalidRequestError: `base_url` is not a URL.
         """
         self.model = model
+        self.price: TokenPrice | None = list_price("anthropic", model) if base_url is None else None
         self._native_tools = tuple(native_tools)
         self._undo_on_failure = undo_on_failure
         url = check_url(base_url or _URL, provider=self.name, example=_EXAMPLE)

@@ -261,6 +261,7 @@ class ClaudeCodeRun(PromptRun[OutputT]):
             max(0, total.input_tokens - known.input_tokens),
             max(0, total.output_tokens - known.output_tokens),
             max(0, total.cached_tokens - known.cached_tokens),
+            max(0, total.cache_write_tokens - known.cache_write_tokens),
         )
         self._transcript.usage += rest
         self._record_usage(rest)

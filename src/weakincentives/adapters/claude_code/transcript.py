@@ -155,4 +155,4 @@ def token_usage(usage: Mapping[str, Any]) -> TokenUsage:
     cached = lenient.as_count(usage.get("cache_read_input_tokens"))
     stored = lenient.as_count(usage.get("cache_creation_input_tokens"))
     sent, received = (lenient.as_count(usage.get(f"{each}_tokens")) for each in ("input", "output"))
-    return TokenUsage(sent + cached + stored, received, cached)
+    return TokenUsage(sent + cached + stored, received, cached, stored)

@@ -36,6 +36,7 @@ from weakincentives.adapters.http.transport import (
     request_time,
 )
 from weakincentives.adapters.messages import Completion, CompletionRequest
+from weakincentives.adapters.prices import TokenPrice, list_price
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds for a request without a timeout."""
@@ -146,6 +147,10 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         parsed = check_url(url, provider=self.name, example=self._example_url)
         checked = _check_headers(headers, provider=self.name)
         self._is_third_party = parsed.host != httpx2.URL(self._default_url).host
+        # another server has its own prices
+        self.price: TokenPrice | None = (
+            None if self._is_third_party else list_price(self.name, model)
+        )
         self._pictures = not self._is_third_party if pictures is None else pictures
         self._client = self._create_client(api_key, parsed, checked)
         key: str = self._client.api_key or ""

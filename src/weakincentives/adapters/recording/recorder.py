@@ -10,6 +10,7 @@ from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.errors import ProviderError
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.options import Effort
+from weakincentives.adapters.prices import TokenPrice
 from weakincentives.adapters.recording.format import (
     RecordedError,
     RecordedStep,
@@ -50,6 +51,7 @@ class RecordingAdapter(ProviderAdapter):
         self.native_output: bool = inner.native_output
         self.supports_temperature: bool = inner.supports_temperature
         self.efforts: tuple[Effort, ...] = inner.efforts
+        self.price: TokenPrice | None = inner.price
         self._encoder = RequestEncoder()
         self._data = b""
         self._lock = Lock()

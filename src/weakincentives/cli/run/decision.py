@@ -8,7 +8,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -413,7 +413,7 @@ class Decision:
             self._review.discard()
 
     def _show_activity(self, activity: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._is_silent else show_activity(activity)
+        return show_activity(activity, is_hidden=self._is_silent)
 
     def _untouched_note(self) -> str:
         """Return what is certain about the original: right after a run it is unchanged."""

@@ -392,7 +392,9 @@ class Job:
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
         options = self._options
-        progress = self._progress = Progress(options.max_tokens, options.seconds)
+        progress = self._progress = Progress(
+            options.max_tokens, options.seconds, self._adapter.price
+        )
         error: BaseException | None = None
         response: PromptResponse[Any] | None = None
         with (
@@ -449,6 +451,11 @@ class Job:
         show_test(self._view, found, len(self._tests) - 1)
         return found
 
+    def _cost(self) -> float | None:
+        if self._progress is None or self._adapter.price is None:
+            return None
+        return self._progress.cost
+
     def _on_output(self, stream: str, data: bytes) -> None:
         if self._progress is not None:
             self._progress.on_output(stream, data)
@@ -487,7 +494,7 @@ class Job:
             tool_calls=0 if response is None else len(response.tool_results),
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
-            cost=None if self._progress is None else self._progress.cost,
+            cost=self._cost(),
             session_id=str(self._session.session_id),
             messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,

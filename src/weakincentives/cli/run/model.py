@@ -22,6 +22,7 @@ from weakincentives.adapters import (
     ScriptedAdapter,
     ScriptError,
     ScriptStep,
+    TokenPrice,
     ToolCall,
     create_adapter,
 )
@@ -101,6 +102,8 @@ def create_model(
         adapter = _create_adapter(name, settings, environment)
     except AdapterError as error:
         raise ModelError(str(error)) from error
+    prices: Mapping[str, TokenPrice] = settings["prices"] or {}
+    adapter.price = prices.get(name, adapter.price)
     if record is None:
         return adapter
     if record.exists():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
-from weakincentives.adapters import ModelResponded, RequestRetried
+from weakincentives.adapters import ModelResponded, RequestRetried, TokenPrice
 from weakincentives.cli.activity import format_wait
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import (
@@ -43,8 +43,7 @@ class Progress:
     max_tokens: int | None = None
     seconds: float | None = None
     """Time limit of the run; None means unlimited."""
-    price: Callable[[TokenUsage], float | None] = lambda _: None
-    """Returns the cost of a response in US dollars, or None if its price is unknown."""
+    price: TokenPrice | None = None
     now: Callable[[], float] = time.monotonic
     steps: int = 0
     calls: int = 0
@@ -76,7 +75,7 @@ class Progress:
         self.steps += 1
         self.characters = 0
         self.usage += event.usage
-        cost = self.price(event.usage)
+        cost = self.cost_of(event.usage)
         self.cost = None if cost is None or self.cost is None else self.cost + cost
         names = ", ".join(dict.fromkeys(event.tool_calls))
         self._begin(f"running {escape_controls(names)}" if names else "done")
@@ -121,6 +120,10 @@ class Progress:
             if isinstance(path, str) and not is_tool_output(path):
                 self.touched[path] = None
 
+    def cost_of(self, usage: TokenUsage) -> float | None:
+        """Return the cost of one request in US dollars, or None if its price is unknown."""
+        return None if self.price is None else self.price.cost(usage)
+
     def elapsed(self) -> float:
         """Return the seconds since the start."""
         return self.now() - self.started
@@ -154,7 +157,7 @@ class Progress:
         yield f"step {max(1, self.steps)}"
         yield self.describe_activity()
         yield format_tokens(self.usage, format_short_count, self.max_tokens)
-        if self.cost and self.usage.total_tokens:
+        if self.cost:
             yield format_cost(self.cost)
         if self.touched:
             yield format_count(len(self.touched), "file changed", "files changed")

@@ -142,7 +142,7 @@ class JsonView:
             "text": event.text,
             "tool_calls": list(event.tool_calls),
             "stop_reason": event.stop_reason,
-            **describe_usage(event.usage, progress.price(event.usage)),
+            **describe_usage(event.usage, progress.cost_of(event.usage)),
             "duration_ms": round(event.duration_ms, 3),
         }
         self.emit("step", facts)

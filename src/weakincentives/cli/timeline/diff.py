@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from weakincentives.cli.activity import show_activity
 from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import open_timeline, split_arguments
 from weakincentives.cli.run.diff_view import describe_diff, show_diff
@@ -27,11 +28,12 @@ def command(*, words: tuple[str, ...], stat: bool, as_json: bool) -> None:
     dump, steps = split_arguments(words, most=2, command="diff")
     with open_timeline(dump) as timeline:
         numbers = [each.resolve(timeline) for each in steps]
-        if len(numbers) == 1:
-            diff = timeline.changes(numbers[0])
-        else:
-            before, after = numbers or (1, timeline.last)
-            diff = timeline.diff(before, after)
+        with show_activity("comparing the files", is_hidden=as_json):
+            if len(numbers) == 1:
+                diff = timeline.changes(numbers[0])
+            else:
+                before, after = numbers or (1, timeline.last)
+                diff = timeline.diff(before, after)
         if as_json:
             data = {"steps": numbers or [1, timeline.last], **describe_diff(diff)}
             click.echo(json.dumps({**data, "patch": diff.patch()}))

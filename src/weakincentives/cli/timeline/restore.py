@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli.activity import show_activity
 from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import open_timeline, split_arguments
 from weakincentives.cli.terminal import echo
@@ -54,10 +55,11 @@ def command(
         number = steps[0].resolve(timeline)
         files = timeline.files(number)
         skipped: Sequence[SkippedEntry] = ()
-        if directory is not None:
-            skipped = write_directory(files, directory)
-        else:
-            _write_archive(files, target, timeline, number)
+        with show_activity(f"writing the files of step {number}", is_hidden=as_json):
+            if directory is not None:
+                skipped = write_directory(files, directory)
+            else:
+                _write_archive(files, target, timeline, number)
         count = sum(each.kind == "file" for each in timeline.entries(number).values())
         if as_json:
             names = [{"path": each.path, "reason": each.reason} for each in skipped]

@@ -96,7 +96,8 @@ def command(
         )
 
         def create(place: Path, view: View) -> WorkingCopy:
-            copy, skipped = _create_copy(timeline, at, original, place, run)
+            with view.show_activity(lambda: f"restoring the files of step {at}"):
+                copy, skipped = _create_copy(timeline, at, original, place, run)
             facts = {"step": at, "skipped": [each.path for each in skipped]}
             lines = [f"continuing at step {at}", *(f"  not restored: {each}" for each in skipped)]
             view.emit("resumed", facts, "\n".join(lines))
