@@ -72,6 +72,22 @@ def test_apply_changes_what_was_changed_and_nothing_else(
     assert f"To undo: wink review {copy.name} --undo" in done.err
 
 
+def test_a_moved_file_is_a_rename_that_can_be_undone(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    before = tree(project)
+    move = {
+        "name": "move_file",
+        "arguments": {"source": "calc.py", "destination": "lib/calculator.py"},
+    }
+    done = run(wink, project, script(move, "Done."), "--apply")
+    assert "renamed calc.py -> lib/calculator.py (100 % the same)" in done.err
+    assert (project / "lib" / "calculator.py").read_text() == CALC
+    assert not (project / "calc.py").exists()
+    assert wink("review", copies()[0].name, "--undo").code == 0
+    assert tree(project) == before
+
+
 def test_discard_leaves_nothing(wink: Wink, project: Path, script: Script, copies: Copies):
     before = tree(project)
     assert run(wink, project, script(edit(), "Done."), "--discard").code == 0
