@@ -1,6 +1,7 @@
 """Replies at the end of a run: it goes on in the same copy, session and conversation."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,9 @@ def test_replies_go_on_in_the_same_copy_session_and_conversation(
     terminal.wait_for(QUESTION)
     assert (project / "calc.py").read_text() == CALC
     assert len(copies()) == 1
+    assert b"Changed in this round:" in terminal.seen
+    assert b"All changes:" in terminal.seen
+    (copies()[0] / "workspace" / "mine.txt").write_text("mine\n")
     terminal.type("r\n")
     terminal.wait_for(r"none\): \Z")
     terminal.type("more\n")
@@ -67,7 +71,9 @@ def test_replies_go_on_in_the_same_copy_session_and_conversation(
     assert (project / "third.txt").exists()
     roles = [each.role for each in conversation(tmp_path)]
     assert roles == ["system"] + 3 * ["user", "assistant", "tool", "assistant"]
-    assert said(tmp_path) == ["fix the mean", "not like that, keep the old name", "more"]
+    assert said(tmp_path)[:2] == ["fix the mean", "not like that, keep the old name"]
+    assert re.match(r"more\n\nSince your last step, .* mine\.txt\.", said(tmp_path)[2])
+    assert (project / "mine.txt").exists()
     with Timeline(timeline_of(tmp_path)) as timeline:
         assert len(timeline.leaves()) == 1
         assert [each.kind for each in timeline.steps].count("start") == 3
@@ -116,7 +122,7 @@ def test_ctrl_c_stops_the_round_and_a_reply_begins_another(
     terminal = Terminal(
         *("run", "fix", "--workspace", project, "--model", model, "--sandbox", "local")
     )
-    terminal.wait_for("running shell_execute")
+    terminal.wait_for("running")
     terminal.type("\x03")
     terminal.wait_for(QUESTION)
     terminal.type("use another way\n")
@@ -140,7 +146,7 @@ def test_a_second_ctrl_c_at_the_question_keeps_the_copy(
     terminal.type("\x03")
     done = terminal.end()
     assert done.code == 1
-    assert f"wink review {copies()[0]} --apply" in done.out
+    assert f"wink review {copies()[0].name} --apply" in done.out
     assert (project / "calc.py").read_text() == CALC
 
 

@@ -78,7 +78,7 @@ def test_an_interrupted_run_is_continued_and_open_calls_get_an_answer(
     with Timeline(recorded) as timeline:
         messages = load_messages(timeline.messages(timeline.last))
         assert [each.role for each in messages][-2:] == ["tool", "assistant"]
-        assert messages[-2].text == "No result: the run stopped before this call finished"
+        assert messages[-2].text.startswith("No result: the run stopped before this call finished")
 
 
 def test_a_run_that_was_killed_before_its_first_answer_begins_again(

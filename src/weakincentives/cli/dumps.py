@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 
 from weakincentives.cli.config import load_settings
+from weakincentives.cli.runs import read_run
 from weakincentives.cli.state import (
     LAST,
     describe_several,
@@ -25,6 +26,8 @@ from weakincentives.cli.state import (
     short_id,
     state_directory,
 )
+from weakincentives.contrib.review import CopyError, open_copy
+from weakincentives.contrib.review.records import has_record
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
 from weakincentives.runtime.timeline import SUFFIX, Timeline, TimelineError
 
@@ -134,10 +137,59 @@ def link_timeline(place: Path, timeline: Path) -> None:
     link.symlink_to(timeline.absolute())
 
 
+def find_linked_timeline(place: Path) -> Path | None:
+    """Return where the run in a working copy is recorded; None if it is not."""
+    link = place / _LINK
+    return Path(os.path.realpath(link)) if link.is_symlink() else None
+
+
+def find_named_place(argument: str) -> Path | None:
+    """Return the working copy that an argument names; None if it names a whole run or a dump."""
+    path = Path(argument).expanduser().absolute()
+    if has_record(path):
+        return path
+    if "-" not in argument:  # the ID of a run, which may have several copies
+        return None
+    return next((each for each in find_places() if place_id(each) == argument), None)
+
+
+def find_last_run(original: Path, directory: Path) -> Path:
+    """Return the timeline of the newest run that worked on a directory.
+
+    Args:
+        original: The directory.
+        directory: The directory of dumps, for runs whose copy is gone.
+
+    Raises:
+        ClickException: There is none, or it did not record its steps.
+    """
+    dates: dict[Path, int] = {}
+    known: dict[Path, Path] = {}
+    for place in find_places():
+        with suppress(CopyError, OSError):
+            if open_copy(place).original == original:
+                path = find_linked_timeline(place) or place
+                dates[path] = _date(path) or _date(place)
+                known[path] = place
+    for path in directory.glob(f"*{SUFFIX}"):
+        dates.setdefault(Path(os.path.realpath(path)), _date(path))
+    for path in sorted(dates, key=lambda each: dates[each], reverse=True):
+        if path in known or _worked_on(path, original):
+            return _check_recorded(path, known.get(path))
+    raise click.ClickException(
+        f"No run worked on {str(original)!r}, so there is none to continue; start one with"
+        ' wink run "..."'
+    )
+
+
 def timeline_hints(timeline: Path) -> list[str]:
     """Return the lines at the end of a run that say how to look at its steps."""
     name = shlex.quote(dump_id(timeline))
-    return [f"Every step: wink log {name}", f"In the browser: wink debug {name}"]
+    return [
+        f"Every step: wink log {name}",
+        f"In the browser: wink debug {name}",
+        f'To go on: wink resume {name} "..."',
+    ]
 
 
 def dump_id(timeline: Path) -> str:
@@ -265,6 +317,43 @@ def _find_by_prefix(argument: str) -> DumpPaths:
         f"There is no dump {argument!r}: it is not a file, and no session in {str(directory)!r}"
         f" begins with it; {_HELP}"
     )
+
+
+def _worked_on(timeline: Path, original: Path) -> bool:
+    try:
+        with Timeline(timeline) as found:
+            run = found.steps[0].details.get("run") if found.steps else None
+    except (TimelineError, OSError):
+        return False
+    return isinstance(run, dict) and cast("dict[str, Any]", run).get("workspace") == str(original)
+
+
+def _check_recorded(path: Path, place: Path | None) -> Path:
+    """Return the timeline of the newest run, whose copy may be at `place`.
+
+    Raises:
+        ClickException: It has none, or none with a step.
+    """
+    if path == place:
+        raise click.ClickException(
+            "The steps of the last run were not recorded, so it cannot go on; to decide about its"
+            f" changes: wink review {shlex.quote(place_id(path))}"
+        )
+    with suppress(TimelineError, OSError), Timeline(path) as found:
+        if found.steps:
+            return path
+    record = None if place is None else read_run(place)
+    task = '"..."' if record is None else shlex.quote(record.task)
+    raise click.ClickException(
+        "The last run was stopped before its first step was recorded, so there is nothing to"
+        f" continue; start it again: wink run {task}"
+    )
+
+
+def _date(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
 
 
 def _dates(directory: Path) -> dict[str, int]:

@@ -5,7 +5,7 @@ packages or of caches, or if a `.gitignore` or `.ignore` file excludes it. The r
 are read once, when it is first seen, so that the answer for a path stays the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from weakincentives.filesystem.base import ReadableFilesystem, State
 from weakincentives.filesystem.base.primitives import Children
@@ -155,7 +155,7 @@ class CompletedFilesystem(ReadableFilesystem):
 class SourceFilesystem(ReadableFilesystem):
     """A read-only view of a filesystem without its derived files."""
 
-    def __init__(self, base: ReadableFilesystem, derived: DerivedFiles) -> None:
+    def __init__(self, base: ReadableFilesystem, derived: Container[FileStat]) -> None:
         """Show `base` without what is in `derived`."""
         super().__init__(limits=base.limits)
         self._root = base.root

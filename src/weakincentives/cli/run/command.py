@@ -5,8 +5,8 @@ Nothing changes the directory itself before that decision.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,12 +24,14 @@ from weakincentives.cli.config import (
     Settings,
     load_settings,
 )
-from weakincentives.cli.dumps import dump_directory
+from weakincentives.cli.dumps import dump_directory, find_last_run, link_timeline
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
-from weakincentives.cli.run.job import Continuation, Job, JobOptions
+from weakincentives.cli.run.continuation import EarlierRun
+from weakincentives.cli.run.job import Job, JobOptions, Start, find_timeline_path
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
+from weakincentives.cli.run.recovery import find_edits
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.sandbox import (
     RunSandbox,
@@ -47,10 +49,10 @@ from weakincentives.cli.run.workspace import (
 from weakincentives.cli.runs import begin_run, end_run
 from weakincentives.cli.state import new_place, new_session_id
 from weakincentives.cli.terminal import disable_echo
-from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import Timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -180,7 +182,13 @@ def run_options(command: F) -> F:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("task")
+@click.argument("task", required=False)
+@click.option(
+    "--continue",
+    "is_continued",
+    is_flag=True,
+    help="Go on with the last run on the directory; TASK says what to do next, if anything.",
+)
 @click.option(
     "--workspace",
     type=click.Path(path_type=Path),
@@ -210,7 +218,8 @@ def run_options(command: F) -> F:
 @run_options
 def command(
     *,
-    task: str,
+    task: str | None,
+    is_continued: bool,
     attach: tuple[str, ...],
     workspace: Path,
     action: Action,
@@ -225,34 +234,88 @@ def command(
 
     TASK is the task in words; - reads it from standard input.
     """
+    output = OutputOptions(action, as_json=as_json, quiet=quiet)
     original = resolve_workspace(workspace)
+    attachments = load_attachments(attach, is_stdin_used=task == STANDARD_INPUT)
+    if is_continued:
+        if no_dump or options["exclude"]:
+            option = "--no-dump" if no_dump else "--exclude"
+            raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
+        settings = load_settings(original, file=config, environment=os.environ, options=options)
+        with Timeline(find_last_run(original, dump_directory(settings["dump"]))) as timeline:
+            code = resume_run(
+                EarlierRun(timeline),
+                None if task is None else _read_task(task),
+                original,
+                output,
+                config,
+                options,
+                record=record,
+                attachments=attachments,
+            )
+        raise click.exceptions.Exit(code)
+    if task is None:
+        raise click.UsageError("Missing argument 'TASK'; describe what to do")
     settings = load_settings(original, file=config, environment=os.environ, options=options)
+
+    @contextmanager
+    def begin(view: View) -> Generator[Start, None, None]:
+        session = Session(session_id=new_session_id())
+        with new_place(session.session_id) as place:
+            yield Start(create_copy(original, settings["exclude"] or (), place, view), session)
+
     code = execute_job(
         settings,
         _read_task(task),
-        lambda place, view: create_copy(original, settings["exclude"] or (), place, view),
+        begin,
         original=original,
-        output=OutputOptions(action, as_json=as_json, quiet=quiet),
+        output=output,
         dump=None if no_dump else dump_directory(settings["dump"]),
         record=record,
-        attachments=load_attachments(attach, is_stdin_used=task == STANDARD_INPUT),
+        attachments=attachments,
     )
     raise click.exceptions.Exit(code)
+
+
+def resume_run(
+    run: EarlierRun,
+    instruction: str | None,
+    original: Path,
+    output: OutputOptions,
+    config: str | None,
+    options: Mapping[str, object],
+    *,
+    record: Path | None = None,
+    attachments: Sequence[Attachment] = (),
+) -> int:
+    """Go on with an earlier run; return the exit code."""
+    if attachments and instruction is None:
+        raise click.UsageError("--attach needs an instruction; say what to do with it")
+    task = run.check_instruction(instruction)
+    return execute_job(
+        run.load_settings(original, config=config, options=options),
+        task,
+        lambda view: run.begin(original, instruction, view),
+        original=original,
+        output=output,
+        dump=run.timeline.parent,
+        record=record,
+        attachments=attachments,
+    )
 
 
 def execute_job(
     settings: Settings,
     task: str,
-    create: Callable[[Path, View], WorkingCopy],
+    begin: Callable[[View], AbstractContextManager[Start]],
     *,
     original: Path,
     output: OutputOptions,
     dump: Path | None,
     record: Path | None = None,
-    continuation: Continuation | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> int:
-    """Let a model work in the copy of `original` that `create` makes; return the exit code.
+    """Let a model work in a copy of `original`, as `begin` returns it; return the exit code.
 
     Replies of the user are further rounds in the same copy, session and conversation. Time,
     tokens and steps are counted anew in each.
@@ -266,13 +329,11 @@ def execute_job(
         )
         check_options(adapter, options.model_options)
         with disable_echo():
-            session = (
-                Session(session_id=new_session_id())
-                if continuation is None
-                else continuation.session
-            )
-            place = stack.enter_context(new_place(session.session_id))
-            copy = create(place, view)
+            start = stack.enter_context(begin(view))
+            copy, continuation, since = start.copy, start.continuation, start.since
+            if dump is not None:  # at once: a run that is killed can be found by it
+                path = find_timeline_path(dump, start.session, continuation)
+                link_timeline(copy.place, path)
             stack.enter_context(name_copy_on_error(copy.place))
             print_start(view, copy, adapter, options)
         report = Report(view, copy, is_silent=output.as_json)
@@ -282,24 +343,28 @@ def execute_job(
                 copy,
                 adapter,
                 view=view,
-                session=session,
+                session=start.session,
                 cancellation=cancellation,
                 continuation=continuation,
             )
             with disable_echo():
                 begin_run(
                     copy.place,
-                    session_id=str(session.session_id),
+                    session_id=str(start.session.session_id),
                     task=options.task,
                     model=f"{adapter.name}:{adapter.model}",
                 )
                 result = job.run()
                 end_run(copy.place, result.status)
-            ending = report.finish(result, output.action)
+            ending = report.finish(result, output.action, since)
             if ending.reply is None:
                 return ending.exit_code
+            assert ending.state is not None
+            state = find_edits(copy, ending.state)
+            since = state.snapshot
             options = replace(options, task=ending.reply, attachments=())
-            continuation = job.continue_with(result, ending.reply)
+            text = "\n\n".join(filter(None, (ending.reply, state.note)))
+            continuation = job.continue_with(result, text)
             cancellation = CancellationToken()
 
 

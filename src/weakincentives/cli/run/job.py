@@ -21,7 +21,6 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
-from weakincentives.cli.dumps import link_timeline
 from weakincentives.cli.run.attachments import Attachment, add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
 from weakincentives.cli.run.environment import environment_section
@@ -29,6 +28,7 @@ from weakincentives.cli.run.instructions import prepare_instructions
 from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
+from weakincentives.cli.run.recovery import keep_heartbeat
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.verification import (
     TestCommand,
@@ -54,7 +54,12 @@ from weakincentives.contrib.tools.shell import (
 )
 from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem, ReadableFilesystem
+from weakincentives.filesystem import (
+    POSIX_LIMITS,
+    FilesystemSnapshot,
+    HostFilesystem,
+    ReadableFilesystem,
+)
 from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
@@ -135,6 +140,19 @@ class Continuation:
     step: int | None = None
     """The last step before; None if none is recorded."""
     branch: str | None = None
+    instruction: str | None = None
+    """What the user said last, if it is not recorded yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run begins: a locked copy, a session, and what was before."""
+
+    copy: WorkingCopy
+    session: Session
+    continuation: Continuation | None = None
+    since: FilesystemSnapshot | None = None
+    """The files of the copy at the beginning, if there were changes in them already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +235,7 @@ class Job:
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
         with ExitStack() as stack:
+            stack.enter_context(keep_heartbeat(self._copy.place))
             filesystem = stack.enter_context(
                 # a copy of our own: nobody else changes it
                 HostFilesystem(
@@ -272,12 +291,9 @@ class Job:
     def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
         directory.mkdir(0o700, parents=True, exist_ok=True)
         before = self._continuation
-        path = directory / f"{self._session.session_id}{SUFFIX}"
-        if before is not None and before.timeline is not None:
-            path = before.timeline
-        recorder = SessionRecorder(
+        return SessionRecorder(
             self._session,
-            path,
+            find_timeline_path(directory, self._session, before),
             filesystem,
             at=None if before is None else before.step,
             branch=None if before is None else before.branch,
@@ -288,15 +304,15 @@ class Job:
             },
             leave_out=self._derived or (),
         )
-        link_timeline(self._copy.place, path)
-        return recorder
 
     def _describe_run(self) -> dict[str, object]:
         """Return what is needed to continue the run later."""
         options = self._options
         return {
             "task": options.task,
+            "instruction": None if self._continuation is None else self._continuation.instruction,
             "workspace": str(self._copy.original),
+            "copy": str(self._copy.place),
             "exclude": list(self._copy.exclude),
             "model": f"{self._adapter.name}:{self._adapter.model}",
             "dialect": options.dialect,
@@ -474,6 +490,7 @@ class Job:
             add_instruction(result.messages, reply),
             result.timeline,
             result.last_step,
+            instruction=reply,
         )
 
     def _create_result(
@@ -530,6 +547,15 @@ class Job:
     def _sources(self, filesystem: ReadableFilesystem) -> ReadableFilesystem:
         """Return the files to dump."""
         return filesystem if self._derived is None else SourceFilesystem(filesystem, self._derived)
+
+
+def find_timeline_path(
+    directory: Path, session: Session, continuation: Continuation | None
+) -> Path:
+    """Return where a run is recorded: where it was before, or a new file in `directory`."""
+    if continuation is not None and continuation.timeline is not None:
+        return continuation.timeline
+    return directory / f"{session.session_id}{SUFFIX}"
 
 
 def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:

@@ -28,8 +28,8 @@ def read_text(question: str) -> str:
         Abort: The input has ended, or Ctrl-C was pressed.
     """
     discard_typeahead()
-    echo(question, newline=False)
     try:
+        echo(question, newline=False)  # here: somebody may press Ctrl-C as soon as it is shown
         text = read_line()
         if len(text.split()) > 1:
             text += read_pasted_lines()

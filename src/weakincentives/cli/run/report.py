@@ -13,7 +13,8 @@ from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.dumps import DumpPaths, timeline_hints
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
-from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution
+from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution, can_ask
+from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View, describe_usage
@@ -30,6 +31,7 @@ from weakincentives.cli.units import (
     format_tokens,
 )
 from weakincentives.contrib.review import Review, WorkingCopy
+from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import display_path
 
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
@@ -107,6 +109,8 @@ class Ending:
 
     exit_code: int
     reply: str | None = None
+    state: FilesystemSnapshot | None = None
+    """The files that the user has seen."""
 
 
 class Report:
@@ -118,8 +122,16 @@ class Report:
         self._copy = copy
         self._is_silent = is_silent
 
-    def finish(self, result: JobResult, action: Action) -> Ending:
-        """Print how the run ended, and resolve the changes; the user may reply instead."""
+    def finish(
+        self, result: JobResult, action: Action, since: FilesystemSnapshot | None = None
+    ) -> Ending:
+        """Print how the run ended, and resolve the changes; the user may reply instead.
+
+        Args:
+            result: How it ended.
+            action: What to do with the changes.
+            since: The files when this round began, if there were changes in them already.
+        """
         self._print_result(result, action)
         if result.status != "done" and action.kind == "apply":
             fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
@@ -131,14 +143,27 @@ class Report:
             with self._view.show_activity(lambda: "comparing the files"):
                 note_changes(review)
                 has_changes = bool(review.diff)
+            if since is not None and not self._is_silent and can_ask():
+                self._show_round(review, since)
             # a run that failed before it changed anything is not worth a question
             can_reply = result.status != "failed" or has_changes
             decision = Decision(review, is_silent=self._is_silent, can_reply=can_reply)
             resolution = decision.resolve(action)
+            state = None if resolution.reply is None else review.state
         code = _exit_code(result, resolution)
         if resolution.reply is None:
             self._view.emit("finished", self._describe(result, resolution, action, code))
-        return Ending(code, resolution.reply)
+        return Ending(code, resolution.reply, state)
+
+    def _show_round(self, review: Review, since: FilesystemSnapshot) -> None:
+        """Print what this round changed, if that is not everything."""
+        changes = review.diff_since(since)
+        if not changes:
+            self._print("This round changed nothing.")
+        elif str(changes) != str(review.diff):
+            self._print("Changed in this round:")
+            show_diff(changes)
+            self._print("All changes:")
 
     def _print_result(self, result: JobResult, action: Action) -> None:
         if result.answer.strip() and not self._is_silent:

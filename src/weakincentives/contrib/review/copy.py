@@ -123,7 +123,7 @@ def copy_of_states(
             scan = _Scan(complete, globs, sys.maxsize, sys.maxsize, source)
             copy = _create_copy(scan, target, _NO_METER)
         with records.open_files(copy) as files:
-            return copy, _write_changes(before, after, files)
+            return copy, write_changes(before, after, files)
     except BaseException:
         remove_place(target)
         raise
@@ -368,11 +368,17 @@ def _put_all(
             target.set_permissions(found.path, found.permissions)
 
 
-def _write_changes(
-    before: ReadableFilesystem, after: ReadableFilesystem, target: PreservingFilesystem
+def write_changes(
+    before: ReadableFilesystem,
+    after: ReadableFilesystem,
+    target: PreservingFilesystem,
+    wants: Callable[[str], bool] = lambda _: True,
 ) -> list[SkippedEntry]:
-    """Change the files in `target` from one state to another; return what cannot be copied."""
-    changes = diff(before, after, renames=False).entries
+    """Change the files in `target` from one state to another; return what cannot be copied.
+
+    Only paths that `wants` selects are changed.
+    """
+    changes = [each for each in diff(before, after, renames=False).entries if wants(each.path)]
     side = Side(after)
     parents = {parent for change in changes for parent in parents_of(change.path)}
     for parent in sorted(parents):

@@ -112,6 +112,16 @@ class Review:
         """The changes that are not offered, sorted by path."""
         return tuple(self._filter.withhold(self._all_changes))
 
+    @property
+    def state(self) -> FilesystemSnapshot:
+        """The state of the copy that is reviewed."""
+        return self._after
+
+    def diff_since(self, before: FilesystemSnapshot) -> Diff:
+        """Return what changed in the copy since a state of it; only paths that are offered."""
+        changes = diff(self._view(before), self._view(self._after))
+        return changes.only(lambda each: not self._filter.hides(each.path))
+
     def refresh(self) -> None:
         """Read the copy again after more work in it."""
         self.__dict__.pop("_after", None)

@@ -1,0 +1,335 @@
+"""`wink run --continue`: go on with the last run, in its copy, also after a kill."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.adapters.chat_server import Server, says, serving
+from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
+from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
+from weakincentives.adapters.messages import load_messages
+from weakincentives.cli.dumps import find_linked_timeline
+from weakincentives.runtime.timeline import Timeline
+
+Copies = Callable[[], list[Path]]
+Texts = Callable[[], list[str]]
+
+
+@pytest.fixture
+def said(copies: Copies) -> Texts:
+    """Return what finds everything that the user told the model in the only run."""
+
+    def find() -> list[str]:
+        path = find_linked_timeline(copies()[0])
+        assert path is not None
+        with Timeline(path) as timeline:
+            messages = load_messages(timeline.messages(timeline.last))
+        return [each.text for each in messages if isinstance(each, UserMessage)]
+
+    return find
+
+
+def kill_at(point: str, project: Path, model: str, *options: str) -> None:
+    """Run a task in a process that is killed when its output has a line with a text."""
+    arguments = ("run", "x", "--workspace", project, "--model", model, "--json", *options)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weakincentives", *map(str, arguments)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            if point.encode() in line:
+                break
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+def stuck(tmp_path: Path, command: str) -> dict:
+    """Return the call of a command that tells when it was run, and never ends."""
+    os.mkfifo(tmp_path / "runs")
+    os.mkfifo(tmp_path / "never")
+    return shell("sh", "-c", f"{command}; echo > {tmp_path}/runs; cat {tmp_path}/never")
+
+
+def kill_in_command(tmp_path: Path, project: Path, model: str) -> None:
+    """Run a task in a process that is killed while its command runs."""
+    arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weakincentives", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    (tmp_path / "runs").read_bytes()
+    process.kill()
+    process.wait()
+
+
+def test_the_last_run_goes_on_in_its_copy_with_its_conversation(
+    wink: Wink, project: Path, script: Script, copies: Copies, said: Texts
+):
+    wink("run", "fix the mean", "--workspace", project, "--model", script(edit(), "Done."))
+    model = script(write("more.txt"), "More is done.")
+    done = wink("run", "--continue", "and more", "--workspace", project, "--model", model, "--json")
+    assert done.code == 3, done.err
+    assert [each["event"] for each in done.events][:2] == ["resumed", "started"]
+    resumed = done.events[0]
+    assert (resumed["task"], resumed["step"]) == ("fix the mean", 6)
+    assert (resumed["edited"], resumed["undone"], resumed["is_new_copy"]) == ([], [], False)
+    assert len(copies()) == 1
+    assert [each["path"] for each in done.last["changes"]] == ["calc.py", "more.txt"]
+    assert said() == ["fix the mean", "and more"]
+
+
+def test_the_model_is_told_what_the_person_changed_in_the_copy(
+    wink: Wink, project: Path, script: Script, copies: Copies, said: Texts
+):
+    wink("run", "fix", "--workspace", project, "--model", script(edit(), "Done."))
+    (copies()[0] / "workspace" / "calc.py").write_text("# mine\n")
+    (copies()[0] / "workspace" / "docs" / "notes.md").unlink()
+    done = wink("run", "--continue", "more", "--workspace", project, "--model", script("Done."))
+    assert done.code == 3, done.err
+    assert "changed since the last step: calc.py, docs/notes.md" in done.err
+    assert said()[1].startswith("more\n\nSince your last step, these paths were changed")
+    assert "calc.py, docs/notes.md" in said()[1]
+    assert (copies()[0] / "workspace" / "calc.py").read_text() == "# mine\n"
+
+
+def test_after_an_apply_only_what_is_new_is_offered(wink: Wink, project: Path, script: Script):
+    run = ("--workspace", project, "--apply", "--model")
+    assert wink("run", "fix", *run, script(edit(), "Done.")).code == 0
+    (project / "mine.txt").write_text("mine\n")
+    done = wink("run", "--continue", "more", *run, script(write("new.txt"), "Done."), "--json")
+    assert done.code == 0, done.err
+    assert done.events[0]["edited"] == ["mine.txt"]
+    assert [each["path"] for each in done.last["changes"]] == ["new.txt"]
+    assert (project / "calc.py").read_text() == FIXED
+    assert (project / "mine.txt").read_text() == "mine\n"
+
+
+def test_a_run_whose_copy_is_gone_goes_on_in_a_new_one(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    wink("run", "fix", "--workspace", project, "--model", script(edit(), "Done."), "--discard")
+    assert copies() == []
+    model = script(write("new.txt"), "Done.")
+    done = wink("run", "--continue", "more", "--workspace", project, "--model", model, "--apply")
+    assert done.code == 0, done.err
+    assert (project / "calc.py").read_text() == FIXED
+    assert (project / "new.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--continue"], 2, "The run had ended at step 4; say what to do next: wink resume "),
+        (["--continue", "x", "--no-dump"], 2, "--no-dump cannot be used with --continue"),
+        (["--continue", "x", "--exclude", "a"], 2, "--exclude cannot be used with --continue"),
+        (["--continue", " "], 2, "The task is empty"),
+        ([], 2, "Missing argument 'TASK'"),
+    ],
+)
+def test_what_cannot_go_on_says_what_to_do(
+    arguments: list[str], code: int, says: str, wink: Wink, project: Path, script: Script
+):
+    wink("run", "look", "--workspace", project, "--model", script("Nothing to do."))
+    done = wink("run", *arguments, "--workspace", project)
+    assert (done.code, says in done.err) == (code, True), done.err
+
+
+def test_without_a_run_or_its_steps_one_sentence_says_so(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    model = script(edit(), "Done.")
+    assert wink("run", "x", "--workspace", project, "--model", model, "--no-dump").code == 3
+    done = wink("run", "--continue", "more", "--workspace", project, "--model", model)
+    assert (done.code, "were not recorded" in done.err) == (1, True)
+    assert f"wink review {copies()[0].name}" in done.err
+    done = wink("run", "--continue", "more", "--workspace", other, "--model", model)
+    assert (done.code, "No run worked on" in done.err) == (1, True)
+
+
+def test_a_run_without_a_recorded_step_is_started_again(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    model = script(edit(), "Done.")
+    wink("run", "fix the mean", "--workspace", project, "--model", model)
+    path = find_linked_timeline(copies()[0])
+    assert path is not None
+    path.write_bytes(path.read_bytes()[:200])  # it was killed while it recorded the files
+    done = wink("run", "--continue", "--workspace", project, "--model", model)
+    assert (done.code, "start it again: wink run 'fix the mean'" in done.err) == (1, True)
+
+
+def test_a_run_that_still_goes_on_is_not_continued(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    model = script(stuck(tmp_path, "true"), "Done.")
+    arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weakincentives", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    (tmp_path / "runs").read_bytes()
+    done = wink("run", "--continue", "more", "--workspace", project)
+    assert (done.code, "The run is still going on" in done.err) == (1, True)
+    (tmp_path / "never").write_text("")
+    assert process.wait() == 0
+
+
+# --- after a kill ---
+
+
+def test_a_command_that_was_killed_is_undone_and_the_run_goes_on(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    command = "echo half > half.txt; echo half > docs/notes.md; rm calc.py; mkdir -p deep/er"
+    kill_in_command(tmp_path, project, script(write("kept.txt"), stuck(tmp_path, command)))
+    root = copies()[0] / "workspace"
+    assert (root / "half.txt").exists()
+    model = script(shell("true"), "Done.")
+    done = wink(
+        *("run", "--continue", "--workspace", project, "--model", model, "--json"),
+        *("--sandbox", "local"),
+    )
+    assert done.code == 3, done.err
+    undone = ["calc.py", "deep/er", "docs/notes.md", "half.txt"]
+    assert (done.events[0]["undone"], done.events[0]["edited"]) == (undone, [])
+    assert [each["path"] for each in done.last["changes"]] == ["kept.txt"]
+    assert (root / "calc.py").read_text() == CALC
+    assert not (root / "half.txt").exists()
+    path = find_linked_timeline(copies()[0])
+    assert path is not None
+    with Timeline(path) as timeline:
+        messages = load_messages(timeline.messages(timeline.last))
+        results = [each for each in messages if each.role == "tool"]
+    assert "its changes were undone" in results[1].text
+
+
+def test_what_a_person_changed_after_the_kill_stays(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    command = "mkdir made; echo half > made/half.txt; echo half > docs/notes.md"
+    kill_in_command(tmp_path, project, script(stuck(tmp_path, command)))
+    root = copies()[0] / "workspace"
+    os.utime(copies()[0] / "heartbeat", (1_000, 1_000))  # it died long ago
+    half = [root / "made" / "half.txt", root / "docs" / "notes.md"]
+    assert all(each.stat().st_ctime > 1_000 for each in half)
+    done = wink("run", "--continue", "--workspace", project, "--model", script("Done."), "--json")
+    assert done.code == 3, done.err
+    assert done.events[0]["undone"] == []
+    assert done.events[0]["edited"] == ["docs/notes.md", "made/half.txt"]
+    assert half[0].read_text() == "half\n"
+
+
+@pytest.mark.parametrize("point", ['"started"', '"step": 1', '"event": "tool"'])
+def test_a_kill_at_any_point_loses_no_step(
+    wink: Wink, project: Path, script: Script, copies: Copies, point: str
+):
+    steps = [write(f"{number}.txt") for number in range(9)]
+    kill_at(point, project, script(*steps, "Done."))
+    done = wink("run", "--continue", "--workspace", project, "--model", script("Done."), "--json")
+    if done.code == 1:  # the kill came before the first step was recorded
+        assert "was stopped before its first step" in done.err
+        assert "start it again" in done.err
+        return
+    assert done.code in (0, 3), done.err
+    check_consistent(copies()[0] if copies() else None)
+
+
+def check_consistent(place: Path | None) -> set[str]:
+    """Check that files, conversation and steps of a run tell the same; return the files."""
+    if place is None:  # nothing was changed
+        return set()
+    path = find_linked_timeline(place)
+    assert path is not None
+    with Timeline(path) as timeline:
+        messages = load_messages(timeline.messages(timeline.last))
+        recorded = {each.path for each in timeline.files(timeline.last).glob("*.txt")}
+    results = {each.call_id: each.success for each in messages if isinstance(each, ToolMessage)}
+    calls = [each for message in messages for each in getattr(message, "tool_calls", ())]
+    assert results.keys() == {each.call_id for each in calls}
+    done = {_NAME.findall(str(each.arguments))[0] for each in calls if results[each.call_id]}
+    there = {each.name: each.read_text() for each in (place / "workspace").glob("*.txt")}
+    assert recorded == done == there.keys()
+    assert set(there.values()) <= {"new\n"}
+    return done
+
+
+_NAME = re.compile(r"\d+\.txt")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_comes_to_its_end(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    """Kill a run at random moments, and continue it until all files are written."""
+    random = Random(16)
+    options = ("--workspace", project, "--sandbox", "local", "--json", "--model")
+    wanted, done = {f"{number}.txt" for number in range(40)}, set[str]()
+    half = "echo half > {0}; echo more > {0}.tmp; rm {0}.tmp; echo new > {0}"
+    for _ in range(20):
+        steps = [
+            random.choice([write(each), shell("sh", "-c", half.format(each))])
+            for each in sorted(wanted - done)
+        ]
+        words = ("--continue", "go on") if copies() else ("begin",)
+        kill_after(random.randrange(9), random.random() / 20, *words, *options, script(*steps))
+        if copies():
+            finished = wink("run", "--continue", "check", *options, script("Checked."))
+            assert finished.code in (0, 1, 3), finished.err
+            done = check_consistent(copies()[0]) if finished.code == 3 else done
+    left = [write(each) for each in sorted(wanted - done)]
+    assert wink("run", "--continue", "end", *options, script(*left, "Done.")).code == 3
+    assert check_consistent(copies()[0]) == wanted
+
+
+def kill_after(lines: int, seconds: float, *arguments: str | Path) -> None:
+    """Run a task in a process, and kill it some time after some lines of its output."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weakincentives", "run", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    with process.stdout as output, suppress(subprocess.TimeoutExpired):
+        for _ in range(lines):
+            output.readline()
+        process.wait(seconds)
+    process.kill()
+    process.wait()
+
+
+# --- providers ---
+
+
+def test_the_whole_conversation_is_sent_again(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    call = ToolCall("shell", {"command": ["true"]}, "call_1")
+    with serving(says("", call), says("First."), says("Second.")) as server:
+        options = ("--workspace", project, "--base-url", server.url, "--model", "openai:gpt-test")
+        assert wink("run", "one", *options).code == 0
+        assert wink("run", "--continue", "two", *options).code == 0
+    check_requests(server)
+
+
+def check_requests(server: Server) -> None:
+    first, _, last = (request.body["messages"] for request in server.requests)
+    assert last[: len(first)][1:] == first[1:]
+    roles = [each["role"] for each in last]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert (last[-2]["content"], last[-1]["content"]) == ("First.", "two")
+    assert last[2]["tool_calls"][0]["id"] == last[3]["tool_call_id"]
