@@ -24,7 +24,7 @@ def waiting(project: Path, tmp_path: Path) -> dict:
 def started(project: Path, model: str, *options: str) -> Terminal:
     arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
     terminal = Terminal(*arguments, *options)
-    terminal.wait_for("running shell_execute")
+    terminal.wait_for("running")
     return terminal
 
 

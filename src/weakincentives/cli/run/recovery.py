@@ -18,8 +18,8 @@ from weakincentives.contrib.review.copy import write_changes
 from weakincentives.contrib.review.records import open_files
 from weakincentives.filesystem import (
     Change,
-    FilesystemSnapshot,
     FileStat,
+    FilesystemSnapshot,
     ReadableFilesystem,
     diff,
 )
