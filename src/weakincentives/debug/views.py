@@ -291,16 +291,16 @@ def _row(step: StepRecord) -> dict[str, Any]:
 
 
 def _total_tokens(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the tokens of all model answers; without any, those of the prompts."""
+    """Return the tokens of all model answers and summaries; without any, those of the prompts."""
     found = {kind: [each["tokens"] for each in rows if each["kind"] == kind] for kind in _COUNTED}
-    usages = found["model"] or found["end"]
+    usages = [*found["model"], *found["context"]] or found["end"]
     return {
         name: sum(int(each.get(name) or 0) for each in usages if each)
         for name in ("input_tokens", "output_tokens", "cached_tokens")
     }
 
 
-_COUNTED = ("model", "end")
+_COUNTED = ("model", "context", "end")
 
 
 def _total(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
-from weakincentives.adapters import ModelResponded, RequestRetried, TokenPrice
+from weakincentives.adapters import (
+    ContextCompacted,
+    ModelResponded,
+    RequestRetried,
+    TokenPrice,
+)
 from weakincentives.cli.activity import format_wait
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import (
@@ -74,11 +79,19 @@ class Progress:
         """Count a response of the model."""
         self.steps += 1
         self.characters = 0
-        self.usage += event.usage
-        cost = self.cost_of(event.usage)
-        self.cost = None if cost is None or self.cost is None else self.cost + cost
+        self._count(event.usage)
         names = ", ".join(dict.fromkeys(event.tool_calls))
         self._begin(f"running {escape_controls(names)}" if names else "done")
+
+    def on_compaction(self, event: ContextCompacted) -> None:
+        """Count the request for a summary, if there was one."""
+        if event.usage.total_tokens:
+            self._count(event.usage)
+
+    def _count(self, usage: TokenUsage) -> None:
+        self.usage += usage
+        cost = self.cost_of(usage)
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def on_retry(self, _: RequestRetried) -> None:
         """Reset the streamed text: the request is sent again."""

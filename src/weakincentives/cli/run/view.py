@@ -61,6 +61,7 @@ def subscribe(
         bus.subscribe(ToolStarted, progress.on_tool_start),
         bus.subscribe(ToolInvoked, progress.on_tool_call),
         bus.subscribe(RequestRetried, progress.on_retry),
+        bus.subscribe(ContextCompacted, progress.on_compaction),
         bus.subscribe(ModelResponded, on_response),
         bus.subscribe(ToolInvoked, on_tool_call),
         bus.subscribe(RequestRetried, on_retry),
