@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import Script, Wink
+from weakincentives.cli.run.warnings import copy_warnings
+from weakincentives.contrib.review import working_copy
 
 UMLAUT = "Prüfung/naïve Größe 東京 😀.txt"
 LONG = "l" * 88 + ".md"
 DEEP = "/".join([*(f"level{number}" for number in range(19)), "file.txt"])
-NAMES = (UMLAUT, LONG, DEEP)
-LONGEST = "n" * 255
+LONGEST = "n" * (255 - len(".evaluated"))
+NAMES = (UMLAUT, LONG, DEEP, LONGEST)
 
 
 def call(name: str, **arguments: object) -> dict[str, object]:
@@ -61,14 +63,59 @@ def classic_calls(name: str) -> list[dict[str, object]]:
     ]
 
 
+def openai_calls(name: str) -> list[dict[str, object]]:
+    patch = (
+        "*** Begin Patch\n"
+        f"*** Add File: {name}.moved\n+second line\n"
+        f"*** Update File: {name}\n@@\n-before\n+after\n"
+        "*** End Patch\n"
+    )
+    return [
+        call("apply_patch", input=patch),
+        call("exec_command", cmd=f"cat '{name}' # größer"),
+    ]
+
+
+def gemini_calls(name: str) -> list[dict[str, object]]:
+    return [
+        call("write_file", file_path=f"{name}.moved", content="second line\n"),
+        call("replace", file_path=name, old_string="before", new_string="after"),
+        call("read_file", file_path=name),
+    ]
+
+
+def mcp_calls(name: str) -> list[dict[str, object]]:
+    return [
+        call("write_file", path=f"{name}.first", content="second line\n"),
+        call("move_file", source=f"{name}.first", destination=f"{name}.moved"),
+        call("edit_file", path=name, edits=[{"oldText": "before", "newText": "after"}]),
+        call("read_text_file", path=name),
+    ]
+
+
+def editor_calls(name: str) -> list[dict[str, object]]:
+    def edit(command: str, path: str, **more: str) -> dict[str, object]:
+        return call("str_replace_based_edit_tool", command=command, path=path, **more)
+
+    return [
+        edit("create", f"{name}.moved", file_text="second line\n"),
+        edit("str_replace", name, old_str="before", new_str="after"),
+        edit("view", name),
+    ]
+
+
 @pytest.mark.parametrize(
     ("dialect", "calls", "options"),
     [
         ("wink", wink_calls, ("--evaluate", "asteval", "--sandbox", "auto")),
         ("claude", claude_calls, ("--sandbox", "auto")),
         ("classic", classic_calls, ("--sandbox", "none")),
+        ("openai", openai_calls, ("--sandbox", "auto")),
+        ("gemini", gemini_calls, ("--sandbox", "none")),
+        ("mcp", mcp_calls, ("--sandbox", "none")),
+        ("anthropic-editor", editor_calls, ("--sandbox", "none")),
     ],
-    ids=["wink", "claude", "classic"],
+    ids=["wink", "claude", "classic", "openai", "gemini", "mcp", "anthropic-editor"],
 )
 def test_every_tool_takes_the_names_that_people_use(
     dialect: str,
@@ -81,10 +128,7 @@ def test_every_tool_takes_the_names_that_people_use(
     for name in NAMES:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("before\n")
-    first = calls(LONGEST)[0]["name"]
-    path = "path" if dialect == "classic" else "file_path"
-    longest = call(str(first), **{path: LONGEST, "content": "x"})
-    model = script(*(calls(name) for name in NAMES), longest, "Done.")
+    model = script(*(calls(name) for name in NAMES), "Done.")
     arguments = ("--workspace", project, "--model", model, "--dialect", dialect, *options)
     done = wink("run", "use the names", *arguments, "--json", "--apply")
     failed = [each for each in done.events if each["event"] == "tool" and not each["success"]]
@@ -93,7 +137,6 @@ def test_every_tool_takes_the_names_that_people_use(
         assert (project / name).read_text() == "after\n"
         assert (project / f"{name}.moved").read_text() == "second line\n"
         assert not (project / f"{name}.gone").exists()
-    assert (project / LONGEST).read_text() == "x"
     assert wink("log", done.last["timeline"]).code == 0
     assert wink("replay", done.last["timeline"]).code == 0
 
@@ -116,5 +159,11 @@ def test_the_warnings_at_the_start_say_what_leads_to_the_original(
     ):
         assert warning in done.err
     assert len(wink("run", "look", *arguments, "--json").events[0]["warnings"]) == 3
+    (project / ".venv").unlink()
+    (project / ".venv").mkdir()
+    (project / ".venv" / "pyvenv.cfg").touch()
+    copy = working_copy(project, place=tmp_path / "place")
+    assert ".venv is not used: commands run in a container" in next(copy_warnings(copy, "podman"))
+    assert not [each for each in copy_warnings(copy, "bubblewrap") if ".venv" in each]
     without = ("--workspace", project, "--model", script("Done."), "--sandbox", "none")
     assert "warning:" not in wink("run", "look", *without).err

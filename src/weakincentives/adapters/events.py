@@ -96,10 +96,10 @@ class ContextCompacted:
     def __str__(self) -> str:
         """Return what was left out, in a line."""
         parts = [
-            f"{number:,} {name}"
-            for number, name in (
-                (self.shortened, "tool results shortened"),
-                (self.summarized, "messages summarized"),
+            f"{number:,} {name}{'' if number == 1 else 's'} {done}"
+            for number, name, done in (
+                (self.shortened, "tool result", "shortened"),
+                (self.summarized, "message", "summarized"),
             )
             if number
         ] or ["tool results cut"]
