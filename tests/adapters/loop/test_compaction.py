@@ -138,6 +138,18 @@ def test_results_go_first_the_oldest_first_and_never_those_of_the_latest_turns(
     assert shorten_results(messages, found, estimate_tokens, target) == found
 
 
+def test_the_oldest_results_go_until_there_is_room() -> None:
+    messages: list[Message] = [UserMessage("task")]
+    for at in range(7):
+        messages.append(AssistantMessage("", (ToolCall("read_file", {"path": "x"}, f"{at}"),)))
+        messages.append(ToolMessage(f"{at}", "read_file", "x" * 3_000))
+    whole = estimate_tokens(messages)
+    found = shorten_results(messages, Compaction(), estimate_tokens, whole - 1_500)
+    assert sorted(found.shortened) == [2, 4]
+    found = shorten_results(messages, found, estimate_tokens, 0)
+    assert sorted(found.shortened) == [2, 4, 6, 8]
+
+
 def test_the_line_for_a_result_says_what_it_was_and_how_to_get_it_again() -> None:
     calls = (
         ToolCall("read_file", '{"file_path": "src/x.py"}', "1"),
