@@ -44,7 +44,8 @@ def test_texts_and_pictures_reach_the_model_with_their_names_and_survive_a_resum
     notes, picture = tmp_path / "my notes.txt", tmp_path / "shot.png"
     notes.write_text("Look </attachment> here.\n")
     picture.write_bytes(PNG)
-    _, server = ask("--attach", notes, "--attach", picture)
+    done, server = ask("--attach", notes, "--attach", picture)
+    assert f"attached: {picture}\n" in done.err
     content = server.requests[0].body["messages"][-1]["content"]
     assert [each["type"] for each in content] == ["text", "image_url"]
     text = content[0]["text"]

@@ -222,3 +222,19 @@ def test_an_option_that_the_provider_does_not_have_is_refused_before_a_copy(
     assert "--temperature must be a number from 0 to 2" in (
         wink("run", "look", *options, "--temperature", "warm").err
     )
+
+
+def test_the_doctor_shows_the_files_of_the_user_and_no_value_of_a_variable(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    own = tmp_path / "places" / "config" / "wink"
+    own.mkdir(parents=True)
+    (own / "wink.toml").write_text('env = ["TZ", "PASSWORD=geheim"]\n')
+    out = wink("doctor", "--workspace", project, "--json").out
+    checks = {each["name"]: each for each in json.loads(out)["checks"]}
+    assert checks["env"]["detail"] == f"TZ, PASSWORD ({own}/wink.toml)"
+    assert (checks["your settings"]["state"], checks["your instructions"]["state"]) == (
+        "ok",
+        "absent",
+    )
+    assert "geheim" not in out

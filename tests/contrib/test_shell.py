@@ -576,3 +576,12 @@ def test_output_is_passed_on_while_a_command_prints(workspace: ShellWorkspace, t
     call = ToolCall("shell_execute", {"command": ["sh", "-c", script]})
     ToolExecutor(tools, context=context).execute(call)
     assert sorted(seen.split()) == [b"go", b"on", b"ready", b"two"]
+
+
+@pytest.mark.parametrize("dialect", SHELL_TOOL_SPECS)
+def test_every_dialect_tells_the_model_the_time_limit_that_holds(
+    dialect: str, workspace: ShellWorkspace
+):
+    tools = shell_tools(workspace.sandbox, dialect, limits=ShellLimits(max_seconds=777))
+    told = [each for each in tools if "777" in each.description]
+    assert [each.name for each in told] == [tools[0].name]

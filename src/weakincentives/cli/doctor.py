@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import click
 from packaging.requirements import InvalidRequirement, Requirement
@@ -34,7 +34,9 @@ from weakincentives.cli.config import (
     ConfigError,
     load_settings,
     unknown_variables,
+    user_file,
 )
+from weakincentives.cli.run.instructions import user_instructions
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
@@ -385,14 +387,37 @@ def _check_settings(workspace: Path, config: str | None) -> Iterator[Check]:
     for key in KEYS:
         if key in settings.given:
             setting = settings.given[key]
-            value = redact_url(str(setting.value)) if key == "base_url" else setting.value
-            yield Check("settings", key, "ok", f"{value} ({setting.source})")
+            shown = _display_value(key, setting.value)
+            yield Check("settings", key, "ok", f"{shown} ({setting.source})")
     variable = settings["api_key_env"]
     if variable and variable not in _PROVIDERS_BY_KEY and not os.environ.get(variable):
         yield Check("keys", variable, "absent", "not set", f"export {variable}=...")
     for name, suggestion in unknown_variables(os.environ):
         hint = f"did you mean {suggestion}?" if suggestion else None
         yield Check("settings", name, "absent", "unknown variable", hint)
+    yield from _check_user_files()
+
+
+def _display_value(key: str, value: Any) -> str:
+    """Return a setting as text, without secrets."""
+    if key == "base_url":
+        return redact_url(str(value))
+    if key == "env":
+        return ", ".join(str(each).partition("=")[0] for each in value)
+    return str(value)
+
+
+def _check_user_files() -> Iterator[Check]:
+    """Yield whether the user has settings and instructions for every project."""
+    for name, path in (
+        ("your settings", user_file(os.environ)),
+        ("your instructions", user_instructions(os.environ)),
+    ):
+        if path is not None:
+            # under sudo the home may be unreadable, where `Path.exists` raises
+            exists = os.path.exists(path)  # noqa: PTH110 # see above
+            detail = str(path) if exists else f"{path} does not exist"
+            yield Check("settings", name, "ok" if exists else "absent", detail)
 
 
 def _print_checks(checks: Sequence[Check]) -> None:

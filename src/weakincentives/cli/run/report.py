@@ -79,17 +79,15 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     if str(options.sandbox):
         yield str(options.sandbox)
     if options.env and options.sandbox.name is not None:
-        secrets = [name for name in sorted(options.env) if _SECRET_NAME.search(name)]
-        warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
-        yield f"The model's commands can read {', '.join(sorted(options.env))} (--env).{warning}"
+        yield _describe_variables(sorted(options.env))
     if options.engine is not None:
         yield f"The model can evaluate Python code, with the engine {options.engine}."
     yield (
         f"{adapter.name}:{adapter.model} works in a copy of"
         f" {display_path(str(copy.original))}{limit}"
     )
-    for each in copy.skipped[:_MAX_NAMES]:
-        yield f"  not copied: {each}"
+    yield from (f"  attached: {display_path(each.name)}" for each in options.attachments)
+    yield from (f"  not copied: {each}" for each in copy.skipped[:_MAX_NAMES])
     more = len(copy.skipped) - _MAX_NAMES
     if more > 0:
         yield f"  not copied: {more} more"
@@ -101,6 +99,12 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
             "  links to outside the copy:"
             f" {', '.join(map(display_path, copy.external_links[:_MAX_NAMES]))}"
         )
+
+
+def _describe_variables(names: Sequence[str]) -> str:
+    secrets = [name for name in names if _SECRET_NAME.search(name)]
+    warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
+    return f"The model's commands can read {', '.join(names)} (--env).{warning}"
 
 
 @dataclass(frozen=True, slots=True)
