@@ -311,8 +311,12 @@ def test_the_picture_shows_every_step(
     assert_shows(tmp_path / "demo.svg", steps)
 
 
-def test_the_picture_in_the_documents_shows_the_demo_of_today(steps: dict[str, Step]):
-    assert_shows(ROOT / "docs" / "demo.svg", steps)
+def test_the_picture_in_the_documents_shows_a_run_from_the_task_to_the_decision():
+    picture = ROOT / "docs" / "demo.svg"
+    words = "".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
+    for part in ("$ wink run", "failed (exit 1)", "diff --git a/bills", "[a]pply", "[r]eply"):
+        assert part in words
+    assert "cdnjs" not in picture.read_text()
 
 
 def assert_shows(picture: Path, steps: dict[str, Step]) -> None:

@@ -11,6 +11,7 @@ from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.dumps import DumpPaths, timeline_hints
+from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution, can_ask
@@ -271,7 +272,7 @@ def _totals(result: JobResult) -> Iterator[str]:
 def _describe_dump(path: Path, left_out: Sequence[str]) -> str:
     files = DumpPaths(path.with_suffix(""))
     size = sum(each.stat().st_size for each in files if each.is_file())
-    text = f"Session dump: {path}, files in the .fs.zip beside it, {format_size(size)}"
+    text = f"Session dump: {shorten_home(path)}, {format_size(size)}"
     if not left_out:
         return text
     names = ", ".join(map(display_path, sorted(left_out)[:_MAX_LEFT_OUT]))
