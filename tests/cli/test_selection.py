@@ -75,7 +75,7 @@ def test_a_patch_of_some_files_keeps_the_copy(wink: Wink, copy: WorkingCopy, tmp
     ("options", "says"),
     [
         (("--only", "x"), "--only and --skip need one of"),
-        (("--merge",), "--merge needs --apply"),
+        (("--merge",), "--merge needs one of --apply, --commit"),
         (("--apply", "--discard"), "exclude each other"),
     ],
 )

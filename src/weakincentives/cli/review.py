@@ -3,7 +3,8 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
     Applied,
+    CommitError,
     ConflictError,
     CopyError,
     Kept,
@@ -29,6 +31,7 @@ from weakincentives.contrib.review import (
     open_copy,
 )
 from weakincentives.contrib.review import recover as recover_original
+from weakincentives.contrib.review.commit import redo_commit, undo_commit
 from weakincentives.contrib.review.records import has_record
 from weakincentives.posix import display_path
 
@@ -110,7 +113,11 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
     """Undo the last apply, or roll back an interrupted one."""
     try:
         is_interrupted = review.interrupted is not None
-        with show_activity("restoring the files", is_hidden=as_json):
+        commit = undo_commit(review) if undo and not is_interrupted else ""
+        with (
+            _keep_commit(review, commit),
+            show_activity("restoring the files", is_hidden=as_json),
+        ):
             reverted = review.undo(partial=True, merge=merge) if undo else review.recover()
     except ConflictError as error:
         if as_json:
@@ -122,7 +129,7 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
             echo(f"wink: {error}")
             _print_undo_commands(review, can_merge=undo and not merge)
         return EXIT_CONFLICT
-    except (ValueError, OSError) as error:
+    except (CommitError, ValueError, OSError) as error:
         raise _failure(error) from error
     is_partial = undo and bool(reverted.kept)
     if as_json:
@@ -131,13 +138,27 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
             "undone-partly" if is_partial else "undone",
             paths=list(reverted.paths),
             merged=list(reverted.merged),
+            commit=commit or None,
             kept=describe_kept_paths(reverted.kept),
         )
     elif undo and not is_interrupted:
+        if commit:
+            echo(f"The commit {commit[:10]} was taken off its branch.")
         _print_undo(review, reverted, can_merge=is_partial and not merge)
     else:
         _print_rollback(reverted.paths, review.copy.original, reverted.kept)
     return EXIT_KEPT if is_partial else 0
+
+
+@contextmanager
+def _keep_commit(review: Review, commit: str) -> Generator[None, None, None]:
+    """Put a commit that was taken off its branch back if its files cannot be restored."""
+    try:
+        yield
+    except BaseException:
+        if commit:
+            redo_commit(review, commit)
+        raise
 
 
 def _print_undo(review: Review, undone: Applied, *, can_merge: bool) -> None:

@@ -57,6 +57,8 @@ class RunRecord:
     model: str
     created_at: datetime
     status: Status = "running"
+    answer: str = ""
+    """The last answer of the model."""
     changes: int | None = None
     """The paths that waited for a decision when somebody last looked; None if nobody did."""
     applies: int = 0
@@ -90,11 +92,11 @@ def begin_run(place: Path, *, session_id: str, task: str, model: str) -> None:
     _write(place, replace(record, status="running", changes=None))
 
 
-def end_run(place: Path, status: Status) -> None:
-    """Record how a run ended."""
+def end_run(place: Path, status: Status, answer: str = "") -> None:
+    """Record how a run ended, and what the model answered."""
     record = read_run(place)
     if record is not None:
-        _write(place, replace(record, status=status))
+        _write(place, replace(record, status=status, answer=answer))
 
 
 def note_changes(review: Review) -> None:

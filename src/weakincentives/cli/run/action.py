@@ -8,11 +8,15 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
+from weakincentives.cli.config import ConfigError
+from weakincentives.contrib.review import CommitError
+from weakincentives.contrib.review.commit import require_repository
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-ActionKind: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
-_APPLIES: frozenset[ActionKind] = frozenset({"apply"})
-_SELECTS: frozenset[ActionKind] = frozenset({"apply", "patch"})
+ActionKind: TypeAlias = Literal["apply", "commit", "branch", "patch", "discard", "keep", "ask"]
+_APPLIES: frozenset[ActionKind] = frozenset({"apply", "commit"})
+_SELECTS: frozenset[ActionKind] = frozenset({"apply", "commit", "branch", "patch"})
 
 
 STANDARD_OUTPUT = Path("-")
@@ -26,6 +30,8 @@ class Action:
     kind: ActionKind = "ask"
     patch: Path | None = None
     """The file to save them to, or `STANDARD_OUTPUT`."""
+    branch: str | None = None
+    """The new branch to commit them to."""
     only: tuple[str, ...] = ()
     """The files and directories to which it is restricted."""
     skip: tuple[str, ...] = ()
@@ -41,6 +47,8 @@ def action_options(command: F) -> F:
     def parse(
         *arguments: Any,
         apply: bool,
+        commit: bool,
+        branch: str | None,
         patch: Path | None,
         discard: bool,
         only: tuple[str, ...],
@@ -49,11 +57,13 @@ def action_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         kinds: dict[ActionKind, bool] = {
-            "apply": apply,
+            "apply": apply and not commit,  # a commit applies them as well
+            "commit": commit,
+            "branch": branch is not None,
             "patch": patch is not None,
             "discard": discard,
         }
-        action = Action(_choose_kind(kinds), patch, only, skip, merge)
+        action = Action(_choose_kind(kinds), patch, branch, only, skip, merge)
         _check(action, is_undo=bool(options.get("undo")))
         if patch == STANDARD_OUTPUT and options.get("as_json"):
             raise click.UsageError("--json and --patch - both use standard output; name a file")
@@ -67,6 +77,16 @@ def action_options(command: F) -> F:
 
 _OPTIONS = (
     click.option("--apply", is_flag=True, help="Apply the changes without asking."),
+    click.option(
+        "--commit",
+        is_flag=True,
+        help="Apply the changes and commit them with git, with the task as the message.",
+    ),
+    click.option(
+        "--branch",
+        metavar="NAME",
+        help="Commit the changes to a new branch; the directory stays as it is.",
+    ),
     click.option(
         "--patch",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -109,7 +129,7 @@ def _check(action: Action, *, is_undo: bool) -> None:
     if (action.only or action.skip) and action.kind not in _SELECTS:
         raise click.UsageError(f"--only and --skip need one of {_name(_SELECTS)}")
     if action.merge and action.kind not in _APPLIES and not is_undo:
-        raise click.UsageError(f"--merge needs {_name(_APPLIES)}")
+        raise click.UsageError(f"--merge needs one of {_name(_APPLIES)}")
     if action.patch is None or action.patch == STANDARD_OUTPUT:
         return
     if action.patch.exists():
@@ -120,6 +140,15 @@ def _check(action: Action, *, is_undo: bool) -> None:
         raise click.UsageError(
             f"The directory of the patch does not exist: {str(action.patch)!r}; create it first"
         )
+
+
+def check_repository(action: Action, original: Path) -> None:
+    """Raise ConfigError before the run if its changes could not be committed after it."""
+    if action.kind in {"commit", "branch"}:
+        try:
+            require_repository(original, action.branch)
+        except CommitError as error:
+            raise ConfigError(f"{error}; nothing was run") from error
 
 
 def _name(kinds: frozenset[ActionKind]) -> str:

@@ -1,16 +1,19 @@
 """The changes of a run in words and as data: what was changed, applied, in conflict or left."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from weakincentives.cli.run.diff_view import describe_diff
+from weakincentives.cli.run.selection import exclude_paths
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Conflict, Kept, Review
 from weakincentives.posix import display_path
 
 _GIT = ".git"
+_MAX_WITHHELD = 5
+_MAX_COMPARED = 3
 
 
 def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
@@ -69,3 +72,45 @@ def patch_command(original: Path, patch: Path) -> str:
         "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
     )
     return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
+
+
+def withheld_lines(review: Review) -> Iterator[str]:
+    """Yield what was changed but is not offered."""
+    changes = [each for each in review.withheld if not is_git_index(each.path)]
+    inside = [each for each in changes if _GIT in each.path.split("/")]
+    others = [each for each in changes if each not in inside]
+    if inside:
+        yield f"Not offered: {format_count(len(inside), 'change')} inside {_GIT}"
+    if others:
+        names = ", ".join(map(str, others[:_MAX_WITHHELD]))
+        more = " and more" if len(others) > _MAX_WITHHELD else ""
+        yield f"Not offered: {names}{more}"
+
+
+def comparison_lines(review: Review, conflicts: Sequence[Conflict]) -> Iterator[str]:
+    """Yield commands that compare both versions of files that cannot be merged."""
+    left = [each.path for each in conflicts if not each.can_merge]
+    for path in left[:_MAX_COMPARED]:
+        both = (str(root / path) for root in (review.copy.original, review.copy.root))
+        yield f"  {shlex.join(['diff', '-u', *both])}  to compare"
+
+
+def conflict_commands(review: Review, conflicts: Sequence[Conflict]) -> dict[str, str]:
+    """Return the options that can follow a conflict, and what each is for."""
+    paths = [each.path for each in conflicts]
+    left = [each.path for each in conflicts if not each.can_merge]
+    commands: dict[str, str] = {}
+    if len(left) < len(conflicts):
+        but = f", without {format_count(len(left), 'path')} in conflict" if left else ""
+        commands[f"--apply --merge{_skip_options(left)}"] = (
+            f"to merge what was changed in different places{but}"
+        )
+    if paths and exclude_paths(review.diff.entries, paths):
+        commands[f"--apply{_skip_options(paths)}"] = "to apply the rest"
+    commands["--patch FILE"] = "to save all changes as a patch"
+    commands["--discard"] = "to remove the copy"
+    return commands
+
+
+def _skip_options(paths: Sequence[str]) -> str:
+    return "".join(f" --skip {shlex.quote(path)}" for path in paths)

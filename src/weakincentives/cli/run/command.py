@@ -25,7 +25,7 @@ from weakincentives.cli.config import (
     load_settings,
 )
 from weakincentives.cli.dumps import dump_directory, find_last_run, link_timeline
-from weakincentives.cli.run.action import Action, action_options
+from weakincentives.cli.run.action import Action, action_options, check_repository
 from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
 from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job, JobOptions, Start, find_timeline_path
@@ -320,6 +320,7 @@ def execute_job(
     Replies of the user are further rounds in the same copy, session and conversation. Time,
     tokens and steps are counted anew in each.
     """
+    check_repository(output.action, original)
     cancellation = CancellationToken()
     view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
@@ -355,7 +356,7 @@ def execute_job(
                     model=f"{adapter.name}:{adapter.model}",
                 )
                 result = job.run()
-                end_run(copy.place, result.status)
+                end_run(copy.place, result.status, result.answer)
             ending = report.finish(result, output.action, since)
             if ending.reply is None:
                 return ending.exit_code

@@ -18,20 +18,34 @@ import click
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.changes import (
+    comparison_lines,
+    conflict_commands,
     describe_applied,
     describe_changes,
     describe_conflicts,
     describe_kept_paths,
     is_git_index,
     patch_command,
+    withheld_lines,
 )
+from weakincentives.cli.run.commit import commit_lines, commit_message, describe_commit
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.question import find_command, prompt, read_text
 from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
 from weakincentives.cli.state import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal
 from weakincentives.cli.units import format_count
-from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
+from weakincentives.contrib.review import (
+    Applied,
+    Committed,
+    Conflict,
+    ConflictError,
+    Kept,
+    Review,
+    commit_changes,
+    commit_to_branch,
+)
+from weakincentives.contrib.review.commit import is_in_repository
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_path
 
@@ -39,6 +53,10 @@ Outcome: TypeAlias = Literal[
     "nothing",
     "applied",
     "applied-partly",
+    "committed",
+    "committed-partly",
+    "branched",
+    "branched-partly",
     "patched",
     "patched-partly",
     "discarded",
@@ -52,6 +70,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_KEPT, EXIT_CONFLICT = 0, 1, 3, 4
 _EXIT_CODES: dict[Outcome, int] = {
     "kept": EXIT_KEPT,
     "applied-partly": EXIT_KEPT,
+    "committed-partly": EXIT_KEPT,
+    "branched-partly": EXIT_KEPT,
     "patched-partly": EXIT_KEPT,
     "interrupted": EXIT_KEPT,
     "conflict": EXIT_CONFLICT,
@@ -60,11 +80,8 @@ _EXIT_CODES: dict[Outcome, int] = {
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _REPLY_HINT = "Your reply (empty: none): "
 _REPLY_OR_END = "Your reply (empty: end): "
-_MAX_WITHHELD = 5
 _MAX_OMITTED = 20
-_MAX_COMPARED = 3
 _MAX_NAMED = 5
-_GIT = ".git"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ class Decision:
             return Resolution(blocked, describe_changes(self._review, ()) | self._facts)
         with self._show_activity("comparing the files"):
             is_empty = not self._review.diff
-        if is_empty:
+        if is_empty and not (action.kind == "commit" and self._review.applied):
             return self._resolve_empty(action)
         conflicts = self._find_conflicts()
         facts = describe_changes(self._review, conflicts)
@@ -229,6 +246,7 @@ class Decision:
             "apply": f"[a]pply all but {len(conflicts)} in conflict" if conflicts else "[a]pply",
             "merge": "[m]erge and apply" if can_merge else "",
             "some": "[s]ome of it",
+            "commit": "[c]ommit" if is_in_repository(self._review.copy.original) else "",
             "reply": "[r]eply" if self._can_reply else "",
             "patch": "save as [p]atch",
             "view": "[v]iew again",
@@ -257,6 +275,7 @@ class Decision:
             "apply": lambda: self._execute(Action("apply"), self._all_but(conflicts)),
             "merge": lambda: self._execute(Action("apply", merge=True), self._all_but(left)),
             "some": self._apply_some,
+            "commit": lambda: self._execute(Action("commit"), self._all_but(conflicts)),
             "patch": self._ask_for_patch,
             "view": lambda: show_diff(self._review.diff),
             "keep": self._keep,
@@ -307,18 +326,7 @@ class Decision:
         try:
             if choice is None:
                 choice = select_paths(self._review, action.only, action.skip)
-            match action.kind:
-                case "apply":
-                    return self._apply(choice, merge=action.merge, is_final=is_final)
-                case "patch":
-                    return self._save_patch(action.patch, choice)
-                case "discard":
-                    note = self._untouched_note()
-                    self._discard()
-                    self._print(f"Discarded{note}.")
-                    return "discarded"
-                case _:
-                    return self._keep()
+            return self._carry_out(action, choice, is_final=is_final)
         except ConflictError as error:
             self._print_conflicts([each for each in error.conflicts if each not in self._reported])
             self._facts["conflicts"] = describe_conflicts(error.conflicts)
@@ -333,6 +341,24 @@ class Decision:
             self._print_notes(error)
             raise
 
+    def _carry_out(self, action: Action, choice: Choice, *, is_final: bool) -> Outcome:
+        match action.kind:
+            case "apply":
+                return self._apply(choice, merge=action.merge, is_final=is_final)
+            case "commit":
+                return self._commit(choice, merge=action.merge)
+            case "branch":
+                return self._commit_to_branch(action.branch, choice)
+            case "patch":
+                return self._save_patch(action.patch, choice)
+            case "discard":
+                note = self._untouched_note()
+                self._discard()
+                self._print(f"Discarded{note}.")
+                return "discarded"
+            case _:
+                return self._keep()
+
     def _apply(self, choice: Choice, *, merge: bool, is_final: bool) -> Outcome:
         if not choice:
             self._print("All changes are in conflict; nothing was applied.")
@@ -341,14 +367,49 @@ class Decision:
         with self._show_activity("applying the changes"):
             applied = self._review.apply(paths, hunks=choice.hunks, merge=merge)
         self._print_apply_result(applied)
+        return self._finish_apply("applied", "applied-partly", is_final=is_final)
+
+    def _finish_apply(self, done: Outcome, partly: Outcome, *, is_final: bool = True) -> Outcome:
+        """Return the outcome of an apply, after the message about what is left."""
         if not self._review.diff:
-            return "applied"
+            return done
         if is_final:
             files = [each for each in self._review.diff.entries if not each.is_directory]
             names = ", ".join(display_path(each.path) for each in files[:_MAX_NAMED])
             more = ", ..." if len(files) > _MAX_NAMED else ""
             self._keep(f"The rest is kept: {names}{more}.")
-        return "applied-partly"
+        return partly
+
+    def _commit(self, choice: Choice, *, merge: bool) -> Outcome:
+        """Apply changes and commit them on the current branch."""
+        message = commit_message(self._review)
+        with self._show_activity("committing the changes"):
+            made = commit_changes(
+                self._review, message, paths=choice.paths, hunks=choice.hunks, merge=merge
+            )
+        if made.applied is not None:
+            self._print_apply_result(made.applied)
+        self._print_commit(made, is_new_branch=False)
+        return self._finish_apply("committed", "committed-partly")
+
+    def _commit_to_branch(self, name: str | None, choice: Choice) -> Outcome:
+        """Commit changes on a new branch; the copy is removed if the branch has everything."""
+        assert name is not None
+        message = commit_message(self._review)
+        made = commit_to_branch(self._review, name, message, paths=choice.paths, hunks=choice.hunks)
+        self._print_commit(made, is_new_branch=True)
+        if not made.commit:
+            return self._keep()
+        if made.left_out or choice.paths is not None or self._review.applied:
+            self._keep("The copy is kept.")
+            return "branched-partly"
+        self._discard()
+        return "branched"
+
+    def _print_commit(self, made: Committed, *, is_new_branch: bool) -> None:
+        self._facts |= describe_commit(made)
+        for line in commit_lines(made, is_new_branch=is_new_branch):
+            self._print(line)
 
     def _print_apply_result(self, applied: Applied) -> None:
         self._facts["applied"] = list(applied.paths)
@@ -437,22 +498,9 @@ class Decision:
 
     def _print_conflict_commands(self, conflicts: Sequence[Conflict]) -> None:
         """Print what can be done about conflicts."""
-        paths = [each.path for each in conflicts]
-        left = [each.path for each in conflicts if not each.can_merge]
-        commands: dict[str, str] = {}
-        if len(left) < len(conflicts):
-            option = f"--apply --merge{_skip_options(left)}"
-            but = f", without {format_count(len(left), 'path')} in conflict" if left else ""
-            commands[option] = f"to merge what was changed in different places{but}"
-        if paths and exclude_paths(self._review.diff.entries, paths):
-            commands[f"--apply{_skip_options(paths)}"] = "to apply the rest"
-        commands["--patch FILE"] = "to save all changes as a patch"
-        commands["--discard"] = "to remove the copy"
-        for path in left[:_MAX_COMPARED]:
-            copy = self._review.copy
-            command = shlex.join(["diff", "-u", str(copy.original / path), str(copy.root / path)])
-            self._print(f"  {command}  to compare")
-        self._print_commands(commands)
+        for line in comparison_lines(self._review, conflicts):
+            self._print(line)
+        self._print_commands(conflict_commands(self._review, conflicts))
 
     def _print_commands(self, commands: dict[str, str]) -> None:
         for option, use in commands.items():
@@ -462,15 +510,8 @@ class Decision:
         return f"wink review {shlex.quote(place_id(self._review.copy.place))} {option}"
 
     def _print_withheld_changes(self) -> None:
-        changes = [each for each in self._review.withheld if not is_git_index(each.path)]
-        inside = [each for each in changes if _GIT in each.path.split("/")]
-        others = [each for each in changes if each not in inside]
-        if inside:
-            self._print(f"Not offered: {format_count(len(inside), 'change')} inside {_GIT}")
-        if others:
-            names = ", ".join(map(str, others[:_MAX_WITHHELD]))
-            more = " and more" if len(others) > _MAX_WITHHELD else ""
-            self._print(f"Not offered: {names}{more}")
+        for line in withheld_lines(self._review):
+            self._print(line)
 
     def _print_conflicts(self, conflicts: Sequence[Conflict]) -> None:
         self._reported |= frozenset(conflicts)
@@ -495,7 +536,3 @@ class Decision:
     def _print(self, line: str) -> None:
         if not self._is_silent:
             echo(line)
-
-
-def _skip_options(paths: Sequence[str]) -> str:
-    return "".join(f" --skip {shlex.quote(path)}" for path in paths)

@@ -40,7 +40,8 @@ _MAX_NAMES = 5
 _MAX_LEFT_OUT = 3
 _MAX_COMMAND = 160  # characters
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-_COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
+_COPY_REMOVED = frozenset({"nothing", "patched", "branched", "discarded"})
+_APPLIED = frozenset({"apply", "commit", "branch"})
 _PATCHED = frozenset({"patched", "patched-partly"})
 
 
@@ -138,7 +139,7 @@ class Report:
             since: The files when this round began, if there were changes in them already.
         """
         self._print_result(result, action)
-        if result.status != "done" and action.kind == "apply":
+        if result.status != "done" and action.kind in _APPLIED:
             fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
             self._print(f"{fact}; nothing was applied.")
             action = Action("keep")

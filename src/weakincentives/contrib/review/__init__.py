@@ -1,7 +1,9 @@
 """Working copies: review changes made in a copy, then apply all of them or none."""
 
+from weakincentives.contrib.review.commit import Committed, commit_changes, commit_to_branch
 from weakincentives.contrib.review.conflicts import Conflict, ConflictError, Kept
 from weakincentives.contrib.review.copy import working_copy
+from weakincentives.contrib.review.git import CommitError
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.records import CopyError, WorkingCopy, open_copy
@@ -18,6 +20,8 @@ from weakincentives.contrib.review.views import Version
 __all__ = [
     "Applied",
     "ApplyInterruptedError",
+    "CommitError",
+    "Committed",
     "Conflict",
     "ConflictError",
     "CopyError",
@@ -29,6 +33,8 @@ __all__ = [
     "Review",
     "Version",
     "WorkingCopy",
+    "commit_changes",
+    "commit_to_branch",
     "open_copy",
     "recover",
     "working_copy",

@@ -82,6 +82,18 @@ class ApplyHistory:
             entries[number] = _select(entries[number], ())
         self._write(tuple(entries))
 
+    @property
+    def committed_count(self) -> int:
+        """The number of applies up to the last one that was committed."""
+        return max((at for at, each in enumerate(self.entries, start=1) if each.commit), default=0)
+
+    def mark_committed(self, commit: str) -> None:
+        """Record that all applies that were not committed are now."""
+        count = self.committed_count
+        entries = self.entries
+        marked = (replace(each, commit=commit) for each in entries[count:])
+        self._write((*entries[:count], *marked))
+
     def keep(self, number: int, paths: Collection[str]) -> None:
         """Forget an apply, except for these paths."""
         entries = list(self.entries)

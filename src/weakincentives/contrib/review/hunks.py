@@ -1,8 +1,10 @@
 """Hunks of a modified text file, and the content that a file has with only some of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from weakincentives.contrib.review.views import Version
+from weakincentives.filesystem import Diff
 from weakincentives.filesystem.diff import Block, changed_blocks, group_blocks, hunks, split_lines
 from weakincentives.posix import display_path
 
@@ -24,6 +26,48 @@ class Hunk:
         first, last = self.blocks[0].start + 1, self.blocks[-1].stop
         lines = f"line {first}" if last <= first else f"lines {first}-{last}"
         return f"{display_path(self.path)}, {lines}"
+
+
+class HunkSource:
+    """The hunks of a diff; what was added, removed or renamed, links and binary files have none."""
+
+    def __init__(self, diff: Diff, is_renamed: Callable[[str], bool]) -> None:
+        """Find hunks in `diff`; a file that `is_renamed`, for example swapped, is one change."""
+        self._changes = {each.path: each for each in diff.entries}
+        self._diff = diff
+        self._is_renamed = is_renamed
+
+    def hunks(self, path: str) -> tuple[Hunk, ...]:
+        """Return the hunks of a file."""
+        texts = self._texts(path)
+        return () if texts is None else find_hunks(path, *texts)
+
+    def split(self, hunk: Hunk) -> tuple[Hunk, ...]:
+        """Return the smallest parts of a hunk."""
+        texts = self._texts(hunk.path)
+        return () if texts is None else split_hunk(hunk, *texts)
+
+    def select(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
+        """Return the files with only the chosen hunks; not those of which all are chosen.
+
+        Raises:
+            ValueError: A hunk is not one of this diff.
+        """
+        contents: dict[str, Version] = {}
+        for path in sorted({each.path for each in chosen}):
+            texts, change = self._texts(path), self._changes.get(path)
+            if texts is None or change is None or change.before is None:
+                raise ValueError(f"The file has changed since its hunks were listed: {path!r}")
+            content = select_hunks([each for each in chosen if each.path == path], *texts)
+            if content != texts[1]:
+                contents[path] = Version(content, change.before.permissions)
+        return contents
+
+    def _texts(self, path: str) -> tuple[bytes, bytes] | None:
+        change = self._changes.get(path)
+        if change is None or self._is_renamed(path):
+            return None
+        return self._diff.texts(change)
 
 
 def find_hunks(path: str, old: bytes, new: bytes) -> tuple[Hunk, ...]:

@@ -1,12 +1,18 @@
-"""The results of an apply, an undo or a recovery, as data."""
+"""The results of a review: of an apply, an undo or a recovery, for a commit, and as a patch."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from weakincentives.contrib.review.conflicts import Conflict, Kept, Plan, is_directory
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.recovery import Recovery
-from weakincentives.posix import parents_of
+from weakincentives.filesystem import Diff, ReadableFilesystem
+from weakincentives.posix import parents_of, store_file, write_all
+
+_MAX_OMISSIONS = 5
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,17 @@ class Applied:
         """Return the number of changed paths."""
         number = len(self.paths)
         return f"{number} path{'' if number == 1 else 's'} changed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSource:
+    """The changes that a git commit is made of."""
+
+    before: ReadableFilesystem
+    after: ReadableFilesystem
+    paths: tuple[str, ...]
+    has_pending: bool
+    """Whether some of them were not applied yet."""
 
 
 def summarize(plan: Plan, merges: Sequence[Merge]) -> Applied:
@@ -64,3 +81,27 @@ def describe_left(conflicts: Sequence[Conflict]) -> list[Kept]:
         for each in conflicts
         if each.path not in above
     ]
+
+
+def write_patch(changes: Diff, target: Path) -> Path:
+    """Write changes to a new or existing file, as a patch for `git apply`.
+
+    Raises:
+        ValueError: Nothing was changed, or nothing that a patch can express.
+    """
+    if not changes:
+        raise ValueError("Nothing was changed, so there is no patch to save")
+    if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
+        facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
+        raise ValueError(f"A patch cannot express any of the changes: {facts}")
+
+    def fill(descriptor: int) -> None:
+        for chunk in changes.patch_chunks():
+            write_all(descriptor, chunk)
+
+    directory = os.open(target.parent, _DIRECTORY_FLAGS)
+    try:
+        store_file(directory, target.name, fill, durable=True)
+    finally:
+        os.close(directory)
+    return target

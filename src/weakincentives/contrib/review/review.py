@@ -29,7 +29,7 @@ from weakincentives.contrib.review.conflicts import (
 )
 from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.review.history import ApplyHistory
-from weakincentives.contrib.review.hunks import Hunk, find_hunks, select_hunks, split_hunk
+from weakincentives.contrib.review.hunks import Hunk, HunkSource
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.recovery import (
     Interrupted,
@@ -42,16 +42,18 @@ from weakincentives.contrib.review.recovery import (
 )
 from weakincentives.contrib.review.results import (
     Applied,
+    CommitSource,
     describe_left,
     summarize,
     summarize_recoveries,
+    write_patch,
 )
 from weakincentives.contrib.review.views import (
     FilteredFilesystem,
+    LayeredFilesystem,
     OriginalFilesystem,
     PreservingFilesystem,
     ReviewFilter,
-    Version,
 )
 from weakincentives.filesystem import (
     Change,
@@ -63,10 +65,6 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.diff import Side
-from weakincentives.posix import store_file, write_all
-
-_MAX_OMISSIONS = 5
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Review:
@@ -180,13 +178,11 @@ class Review:
         Only a text file that was modified has any. A file that was added, removed or renamed,
         a binary file and a link are applied as a whole.
         """
-        texts = self._texts(path)
-        return () if texts is None else find_hunks(path, *texts)
+        return self._hunk_source.hunks(path)
 
     def split(self, hunk: Hunk) -> tuple[Hunk, ...]:
         """Return the smallest parts of a hunk: one for each block of changed lines."""
-        texts = self._texts(hunk.path)
-        return () if texts is None else split_hunk(hunk, *texts)
+        return self._hunk_source.split(hunk)
 
     def apply(
         self,
@@ -213,10 +209,8 @@ class Review:
         """
         with open_original(self.copy.original) as original:
             self._recover(original)
-            contents = self._select_contents(hunks)
-            if hunks:
-                paths = [*(paths or ()), *{each.path for each in hunks}]
-            change_set = self._change_set(paths).with_contents(contents)
+            contents = self._hunk_source.select(hunks)
+            change_set = self._choose_changes(paths, hunks)
             plan = change_set.plan(original)
             merges = change_set.merges(original, plan) if merge else []
             if merges:
@@ -307,6 +301,37 @@ class Review:
         kept = work.run(bind(self._history.end, work.record))
         return replace(summarize(plan, merges), kept=(*left.values(), *kept))
 
+    def commit_source(
+        self,
+        paths: Sequence[str] | None = None,
+        hunks: Sequence[Hunk] = (),
+        *,
+        with_applied: bool = True,
+    ) -> CommitSource:
+        """Return the chosen changes, and those that were applied but not committed."""
+        history, count = self._history, len(self._history.entries)
+        start = history.committed_count if with_applied else count
+        applied = [path for each in history.entries[start:] for path in each.accepted_paths]
+        is_all = paths is None and not hunks
+        pending = () if is_all and not self.diff else self._choose_changes(paths, hunks).changes
+        names = [each.path for each in pending]
+        after: ReadableFilesystem = self._accepted
+        if names:
+            side = Side(self._choose_changes(paths, hunks).after)
+            after = LayeredFilesystem(after, dict.fromkeys(names, side))
+        everything = tuple(sorted({*applied, *names}))
+        return CommitSource(history.state(start), after, everything, has_pending=bool(names))
+
+    def mark_committed(self, commit: str) -> None:
+        """Record the git commit of what was applied."""
+        self._history.mark_committed(commit)
+
+    @property
+    def last_commit(self) -> str:
+        """The git commit that was made of the last apply; empty if there is none."""
+        entries = self._history.entries
+        return entries[-1].commit if entries else ""
+
     def save_patch(
         self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
     ) -> Path:
@@ -317,24 +342,7 @@ class Review:
         Raises:
             ValueError: Nothing was changed, or nothing that a patch can express.
         """
-        changes = self._select_diff(paths)
-        if not changes:
-            raise ValueError("Nothing was changed, so there is no patch to save")
-        if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
-            facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
-            raise ValueError(f"A patch cannot express any of the changes: {facts}")
-        target = Path(path).absolute()
-
-        def fill(descriptor: int) -> None:
-            for chunk in changes.patch_chunks():
-                write_all(descriptor, chunk)
-
-        directory = os.open(target.parent, _DIRECTORY_FLAGS)
-        try:
-            store_file(directory, target.name, fill, durable=True)
-        finally:
-            os.close(directory)
-        return target
+        return write_patch(self._select_diff(paths), Path(path).absolute())
 
     def omissions(self, paths: Sequence[str] | None = None) -> tuple[Omission, ...]:
         """Return what a patch leaves out: what git cannot express, and withheld changes."""
@@ -430,25 +438,9 @@ class Review:
         ):
             self.__dict__.pop(name, None)
 
-    def _texts(self, path: str) -> tuple[bytes, bytes] | None:
-        """Return the content of a modified text file before and after; None for anything else."""
-        change = next((each for each in self.diff.entries if each.path == path), None)
-        if change is None or self._renames.names(path):
-            return None
-        return self.diff.texts(change)
-
-    def _select_contents(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
-        """Return the files with only the chosen hunks; not those of which all are chosen."""
-        contents: dict[str, Version] = {}
-        for path in sorted({each.path for each in chosen}):
-            texts = self._texts(path)
-            if texts is None:
-                raise ValueError(f"The file has changed since its hunks were listed: {path!r}")
-            content = select_hunks([each for each in chosen if each.path == path], *texts)
-            before = Side(self._accepted).lookup(path)
-            if content != texts[1] and before is not None:
-                contents[path] = Version(content, before.permissions)
-        return contents
+    @property
+    def _hunk_source(self) -> HunkSource:
+        return HunkSource(self.diff, lambda path: bool(self._renames.names(path)))
 
     def _compute_diff(self) -> Diff:
         sides = self._accepted, self._view(self._after)
@@ -475,6 +467,12 @@ class Review:
         changes = select_changes(self._offered_changes, paths, lambda: self._renames)
         sides = self._accepted, self._view(self._after)
         return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
+
+    def _choose_changes(self, paths: Sequence[str] | None, hunks: Sequence[Hunk]) -> ChangeSet:
+        """Return the changes at and below `paths`, and of the files in `hunks` only these."""
+        if hunks:
+            paths = [*(paths or ()), *{each.path for each in hunks}]
+        return self._change_set(paths).with_contents(self._hunk_source.select(hunks))
 
     def _applied_change_set(self, number: int) -> ChangeSet:
         entry = self._history.entries[number]

@@ -1,0 +1,221 @@
+"""Git commands in the repository of an original, which belongs to the user.
+
+They run with the user's own configuration, but never hooks, a pager, or a file system monitor.
+The index that they change is a temporary one unless the real one is asked for.
+"""
+
+import os
+import subprocess
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+from weakincentives.errors import WinkError
+from weakincentives.sandbox.system_paths import find_program
+
+GitEntry: TypeAlias = tuple[str, str]
+"""The mode and the object id of an entry in a tree."""
+
+GITLINK = "160000"
+_MODULE_OPTIONS = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.untrackedCache=false",
+    "core.splitIndex=false",
+)
+# set by git for its hooks and aliases; they would lead to another repository or index
+_LOCAL_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_PREFIX",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+)
+_UNDER_WAY = {
+    "MERGE_HEAD": "A merge",
+    "CHERRY_PICK_HEAD": "A cherry-pick",
+    "REVERT_HEAD": "A revert",
+    "rebase-merge": "A rebase",
+    "rebase-apply": "A rebase",
+}
+_HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
+_CONVERSIONS = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
+
+
+class CommitError(WinkError, RuntimeError):
+    """The changes cannot become a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitRepository:
+    """The repository that a directory is in."""
+
+    top: Path
+    """The top of the working tree."""
+    prefix: str
+    """The directory relative to the top; empty, or with a slash at its end."""
+    git_dir: Path
+    program: str
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def run(self, *arguments: str, data: bytes = b"", codes: Sequence[int] = (0,)) -> bytes:
+        """Run git at the top of the working tree; return what it prints.
+
+        Raises:
+            CommitError: It exits with none of `codes`.
+        """
+        options = [word for each in _MODULE_OPTIONS for word in ("-c", each)]
+        done = subprocess.run(
+            [self.program, "--no-pager", *options, *arguments],
+            cwd=self.top,
+            env={**_environment(), **self.variables},
+            input=data,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode not in codes:
+            reason = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            raise CommitError(f"git {arguments[0]} failed: {' '.join(reason.split())}")
+        return done.stdout
+
+    def text(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+        """Run git; return what it prints, without white space around it."""
+        return os.fsdecode(self.run(*arguments, codes=codes)).strip()
+
+    def setting(self, name: str) -> str:
+        """Return a setting of the user; empty if there is none."""
+        return self.text("config", "--get", name, codes=(0, 1))
+
+    @contextmanager
+    def temporary_index(self) -> Generator["GitRepository", None, None]:
+        """Work with an index of its own, which has the last commit."""
+        with TemporaryDirectory(prefix="wink-index-") as directory:
+            variables = {"GIT_INDEX_FILE": str(Path(directory) / "index")}
+            other = GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
+            other.run("read-tree", "HEAD")
+            yield other
+
+    def entries(self) -> dict[str, GitEntry]:
+        """Return the entries of the index by path.
+
+        Raises:
+            CommitError: A path has a merge conflict.
+        """
+        found: dict[str, GitEntry] = {}
+        for line in self.run("ls-files", "--stage", "-z").split(b"\0")[:-1]:
+            facts, _, path = line.partition(b"\t")
+            mode, object_id, stage = facts.decode().split()
+            if stage != "0":
+                raise CommitError(f"A file has a merge conflict: {os.fsdecode(path)!r}; resolve it")
+            found[os.fsdecode(path)] = (mode, object_id)
+        return found
+
+    def update_entries(self, entries: Mapping[str, GitEntry | None]) -> None:
+        """Change entries of the index; None removes one."""
+        removed = [path for path, entry in entries.items() if entry is None]
+        nothing = "0" * len(self.text("rev-parse", "HEAD"))
+        lines = [b"0 %b\t%b\0" % (nothing.encode(), os.fsencode(path)) for path in removed]
+        for path, entry in entries.items():
+            if entry is not None:
+                lines.append(" ".join(entry).encode() + b"\t" + os.fsencode(path) + b"\0")
+        self.run("update-index", "-z", "--add", "--replace", "--index-info", data=b"".join(lines))
+
+    def store(self, path: str, content: bytes) -> str:
+        """Store a blob as git would on `git add`, with conversions; return its id."""
+        arguments = ("hash-object", "-w", f"--path={path}", "--stdin")
+        return self.run(*arguments, data=content).decode().strip()
+
+    def store_all(self, contents: Iterable[bytes]) -> list[str]:
+        """Store blobs as they are; return their ids."""
+        with TemporaryDirectory(prefix="wink-blobs-") as directory:
+            files: list[bytes] = []
+            for number, content in enumerate(contents):
+                file = Path(directory) / str(number)
+                file.write_bytes(content)
+                files.append(os.fsencode(file) + b"\n")
+            arguments = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+            return self.run(*arguments, data=b"".join(files)).decode().split()
+
+    def read(self, object_id: str) -> bytes:
+        """Return the content of a blob."""
+        return self.run("cat-file", "blob", object_id)
+
+    def converted_paths(self, paths: Sequence[str]) -> set[str]:
+        """Return the paths whose content git converts, such as line ends or large files."""
+        if self.setting("core.autocrlf").lower() in {"true", "input", "yes", "on", "1"}:
+            return set(paths)
+        data = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        found = self.run("check-attr", "-z", "--stdin", *_CONVERSIONS, data=data).split(b"\0")
+        values = zip(found[0::3], found[2::3], strict=False)
+        return {os.fsdecode(path) for path, value in values if value not in {b"unspecified", b""}}
+
+    def ignored_paths(self, paths: Sequence[str]) -> set[str]:
+        """Return the paths that git ignores."""
+        # a name that begins with a colon would be a pattern
+        data = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+        found = self.run("check-ignore", "-z", "--stdin", data=data, codes=(0, 1))
+        return {os.fsdecode(path[2:]) for path in found.split(b"\0")[:-1]}
+
+    def active_hooks(self) -> list[str]:
+        """Return the hooks that `git commit` would run, and we do not."""
+        paths = self.text("config", "--get-all", "core.hooksPath").split("\n")
+        common = self.text("rev-parse", "--path-format=absolute", "--git-common-dir")
+        # the last one is ours
+        directory = self.top / paths[-2] if len(paths) > 1 else Path(common) / "hooks"
+        return [each for each in _HOOKS if os.access(directory.expanduser() / each, os.X_OK)]
+
+    def check_ready(self) -> None:
+        """Raise CommitError if no commit can be made now."""
+        for name, what in _UNDER_WAY.items():
+            if (self.git_dir / name).exists():
+                raise CommitError(f"{what} is under way in {str(self.top)!r}; finish it first")
+        if not self.text("rev-parse", "--verify", "--quiet", "HEAD", codes=(0, 1)):
+            raise CommitError(
+                f"The repository has no commit yet: {str(self.top)!r}; make the first"
+            )
+        has_email = self.setting("user.email") or self.setting("author.email")
+        if not (has_email or os.environ.get("GIT_AUTHOR_EMAIL") or os.environ.get("EMAIL")):
+            raise CommitError(
+                "git does not know who you are; tell it with: git config --global user.email"
+                " YOU@EXAMPLE.ORG, and user.name likewise"
+            )
+        self.run("var", "GIT_COMMITTER_IDENT")
+
+    def check_new_branch(self, name: str) -> None:
+        """Raise CommitError if no branch of this name can be created."""
+        if not self.text("check-ref-format", "--branch", name, codes=(0, 1, 128)):
+            raise CommitError(f"Not a name for a branch: {name!r}; choose another")
+        if self.text("rev-parse", "--verify", "--quiet", f"refs/heads/{name}", codes=(0, 1)):
+            raise CommitError(f"The branch exists already: {name!r}; choose another name")
+
+
+def find_repository(original: Path) -> GitRepository | None:
+    """Return the repository whose working tree a directory belongs to, if there is one."""
+    program = find_program("git", (original,))
+    if program is None:
+        return None
+    repository = GitRepository(original, "", original, program)
+    try:
+        found = repository.text(
+            "rev-parse", "--is-inside-work-tree", "--show-toplevel", "--absolute-git-dir"
+        )
+        is_inside, top, git_dir = found.split("\n")
+    except (CommitError, ValueError):
+        return None
+    if is_inside != "true":
+        return None
+    prefix = os.path.relpath(os.path.realpath(original), os.path.realpath(top))
+    return GitRepository(Path(top), "" if prefix == "." else f"{prefix}/", Path(git_dir), program)
+
+
+def _environment() -> dict[str, str]:
+    found = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
+    return {**found, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

@@ -1,0 +1,95 @@
+"""`--commit` and `--branch`: the result of a run in git, with the task as the message."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, on_terminal, write
+from tests.contrib.review.places import git
+
+
+@pytest.fixture
+def repository(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the project a repository whose user is known to git."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    (tmp_path / "gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n")
+    (project / ".gitignore").write_text("*.log\n")
+    git(project, "init", "-q", "-b", "main")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "first")
+    return project
+
+
+def test_a_run_is_committed_and_taken_back(wink: Wink, repository: Path, script: Script):
+    model = script(edit(), write("new.txt"), write("x.log"), "Fixed the mean.")
+    done = wink("run", "fix the mean", "--workspace", repository, "--model", model, "--commit")
+    assert done.code == 0
+    head = git(repository, "rev-parse", "HEAD").strip()
+    assert f"Committed 2 files on main as {head[:10]}." in done.err
+    assert "not committed: x.log (ignored by git)" in done.err
+    message = git(repository, "log", "-1", "--format=%B")
+    assert message.strip() == "fix the mean\n\nFixed the mean."
+    assert git(repository, "status", "--short") == ""
+    done = wink("review", "last", "--undo")
+    assert done.code == 0
+    assert f"The commit {head[:10]} was taken off its branch." in done.err
+    assert (repository / "calc.py").read_text() == CALC
+    assert git(repository, "log", "--format=%s") == "first\n"
+    assert git(repository, "status", "--short") == ""
+    done = wink("review", "last", "--json", "--commit")
+    assert (done.code, done.last["result"], done.last["branch"]) == (0, "committed", "main")
+    assert done.last["commit"] == git(repository, "rev-parse", "HEAD").strip()
+    assert done.last["not_committed"] == [{"path": "x.log", "reason": "ignored by git"}]
+
+
+def test_a_commit_with_others_on_top_is_not_undone(wink: Wink, repository: Path, script: Script):
+    arguments = ("--workspace", repository, "--model", script(edit(), "Done."), "--commit")
+    assert wink("run", "fix", *arguments).code == 0
+    git(repository, "commit", "-q", "--allow-empty", "-m", "later")
+    done = wink("review", "last", "--undo")
+    assert (done.code, done.err.count("\n"), "git revert" in done.err) == (1, 1, True)
+    assert (repository / "calc.py").read_text() == FIXED
+
+
+def test_an_undo_that_restores_nothing_leaves_the_commit(
+    wink: Wink, repository: Path, script: Script
+):
+    arguments = ("--workspace", repository, "--model", script(edit(), "Done."), "--commit")
+    assert wink("run", "fix", *arguments).code == 0
+    head = git(repository, "rev-parse", "HEAD")
+    (repository / "calc.py").write_text("mine\n")
+    assert wink("review", "last", "--undo").code == 4
+    assert git(repository, "rev-parse", "HEAD") == head
+    assert git(repository, "status", "--short") == " M calc.py\n"
+
+
+def test_a_run_becomes_a_branch_and_the_directory_stays(
+    wink: Wink, repository: Path, script: Script
+):
+    model = script(edit(), "Done.")
+    arguments = ("--workspace", repository, "--model", model, "--branch", "agent/fix")
+    done = wink("run", "fix the mean", *arguments)
+    assert done.code == 0
+    assert "Committed 1 file on the new branch agent/fix as " in done.err
+    assert "git switch agent/fix  to go there" in done.err
+    assert git(repository, "show", "agent/fix:calc.py") == FIXED
+    assert (repository / "calc.py").read_text() == CALC
+    assert git(repository, "status", "--short") == ""
+    done = wink("run", "fix", *arguments)
+    assert (done.code, "The branch exists already: 'agent/fix'" in done.err) == (2, True)
+
+
+def test_a_person_commits_at_the_question(repository: Path, script: Script, tmp_path: Path):
+    model = script(edit(), "Done.")
+    arguments = ("run", "fix", "--workspace", repository, "--model", model)
+    done = on_terminal(*arguments, answers="c\n", NO_COLOR="1")
+    assert done.code == 0
+    assert "[s]ome of it, [c]ommit, [r]eply" in done.out
+    assert git(repository, "log", "-1", "--format=%s") == "fix\n"
+
+
+def test_without_a_repository_nothing_is_run(wink: Wink, project: Path, script: Script):
+    done = wink("run", "fix", "--workspace", project, "--model", script("Done."), "--commit")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "Not a git repository" in done.err
+    assert "nothing was run" in done.err
