@@ -1,12 +1,14 @@
 """What a person sees of a run: exit codes, text as it arrives, waits, tokens and cost."""
 
 import io
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
+from rich.console import Console
 
 from tests.adapters.chat_server import Handler, begin_stream, event, piece, serving
 from tests.cli.workplace import Script, Terminal, Wink, edit, on_terminal, shell, write
@@ -183,6 +185,57 @@ def test_a_long_wait_for_the_model_is_one_plain_line_where_there_is_no_terminal(
 
 
 # --- on a terminal ---
+
+
+def test_a_wait_is_a_line_that_goes_away():
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=40)
+    with show_activity("comparing the files", console=console):
+        list(poll(stream))
+        until = time.monotonic() + LIMIT
+        while "comparing the files" not in stream.getvalue():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert stream.getvalue().rstrip("\n").endswith("\x1b[2K")  # erased at the end
+
+
+def test_lines_above_a_live_region_of_changing_height_are_never_erased():
+    """Every erased line was drawn by the region itself: count both."""
+    stream, session = io.StringIO(), Session()
+    view = LinesView(stream)
+    console = Console(file=stream, force_terminal=True, width=60, color_system=None)
+    vars(view).update(_console=console, _is_live=True)
+    text = "".join(f"paragraph {each} over\ntwo lines\n\n" for each in range(60))
+    with view.observe(session, Progress()):
+        on_text = view.on_text()
+        assert on_text is not None
+        for start in range(0, len(text), 7):
+            on_text(text[start : start + 7])
+    lines = screen(stream.getvalue())
+    assert [each for each in lines if each.startswith("paragraph")] == [
+        f"paragraph {each} over two lines" for each in range(59)
+    ]
+
+
+def screen(output: str) -> list[str]:
+    """Return the lines of an endless terminal after this output."""
+    lines, row, column = [""], 0, 0
+    for match in re.finditer("\x1b\\[(\\??[0-9;]*)([A-Za-z])|([\n\r])|([^\x1b\n\r]+)", output):
+        number, command, move, text = match.groups()
+        if text:
+            before = lines[row].ljust(column)
+            lines[row] = before[:column] + text + before[column + len(text) :]
+            column += len(text)
+        elif move == "\r":
+            column = 0
+        elif move:
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif command == "A":
+            row = max(0, row - int(number or 1))
+        elif command == "K":
+            lines[row] = ""
+    return [each.rstrip() for each in lines]
 
 
 def test_text_is_seen_before_the_answer_is_complete_and_its_markdown_is_rendered(project: Path):

@@ -7,9 +7,9 @@ plain line is printed if it takes long: no animation, no control characters.
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from threading import Event, Thread
-from typing import IO, Literal
+from contextlib import AbstractContextManager, contextmanager
+from threading import Event, Lock, Thread
+from typing import IO, Any, Literal
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -82,7 +82,7 @@ def show_activity(
                 target.print(f"{text()} ...", soft_wrap=True)
         elif not finished.wait(_SHOW_AFTER):
             spinner = Spinner("dots", style="cyan")
-            with create_live(target, lambda: render_status(spinner, text())):
+            with show_live(target, lambda: render_status(spinner, text()), Lock()):
                 finished.wait()
 
     thread = Thread(target=work, name="wink-activity", daemon=True)
@@ -99,16 +99,41 @@ def format_wait(seconds: float) -> str:
     return "" if seconds < 1 else f", {int(seconds)} s"
 
 
-def create_live(console: Console, render: Callable[[], RenderableType]) -> Live:
-    """Return a live region below the printed lines, which disappears at the end."""
-    return Live(
+@contextmanager
+def show_live(
+    console: Console, render: Callable[[], RenderableType], lock: AbstractContextManager[Any]
+) -> Generator[None, None, None]:
+    """Show a live region below the printed lines, which disappears at the end.
+
+    Args:
+        console: Where to show it.
+        render: Returns what it contains; called again and again.
+        lock: Hold it to print to the console meanwhile. A region whose height changes would else
+            be erased with the wrong height, and lines above it with it.
+    """
+    live = Live(
         console=console,
         get_renderable=render,
-        refresh_per_second=_REFRESH_RATE,
+        auto_refresh=False,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
+    finished = Event()
+
+    def refresh() -> None:
+        while not finished.wait(1 / _REFRESH_RATE):
+            with lock:
+                live.refresh()
+
+    thread = Thread(target=refresh, name="wink-live", daemon=True)
+    with live:
+        thread.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            thread.join()
 
 
 def render_status(spinner: Spinner, text: str) -> Table:

@@ -5,7 +5,7 @@ Without a terminal there are only plain lines: nothing is drawn twice, and nothi
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event, Thread
+from threading import Event, RLock, Thread
 from typing import IO
 
 from rich.cells import cell_len
@@ -17,9 +17,9 @@ from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRet
 from weakincentives.cli.activity import (
     NOTICE_AFTER,
     create_console,
-    create_live,
     render_status,
     show_activity,
+    show_live,
 )
 from weakincentives.cli.markdown import MarkdownStream
 from weakincentives.cli.run.progress import Progress, describe_target, result_text
@@ -55,12 +55,14 @@ class LinesView:
         self._stream = MarkdownStream(self._print_block)
         self._progress: Progress | None = None
         self._needs_gap = False
+        self._lock = RLock()  # of the console, while there is a live region
 
     def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
         """Print the text."""
         del event, facts  # people read text
         if text:
-            self._console.print(text, soft_wrap=not self._is_live)
+            with self._lock:
+                self._console.print(text, soft_wrap=not self._is_live)
 
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
         """Show what is being done."""
@@ -98,9 +100,8 @@ class LinesView:
     def _show_progress(self, progress: Progress) -> AbstractContextManager[object]:
         if not self._is_live:
             return self._report_waits(progress)
-        return create_live(
-            self._console, lambda: _LiveRegion(self._stream, self._spinner, progress)
-        )
+        region = _LiveRegion(self._stream, self._spinner, progress)
+        return show_live(self._console, lambda: region, self._lock)
 
     @contextmanager
     def _report_waits(self, progress: Progress) -> Generator[None, None, None]:
@@ -157,15 +158,17 @@ class LinesView:
 
     def _print_block(self, block: RenderableType) -> None:
         """Print a block of the model's text, with an empty line around it."""
-        self._console.print()
-        self._console.print(block, end="")
-        self._needs_gap = True
+        with self._lock:
+            self._console.print()
+            self._console.print(block, end="")
+            self._needs_gap = True
 
     def _print_line(self, text: Text) -> None:
-        if self._needs_gap:
-            self._console.print()
-            self._needs_gap = False
-        self._console.print(text, no_wrap=True, overflow="ellipsis", crop=self._is_live)
+        with self._lock:
+            if self._needs_gap:
+                self._console.print()
+                self._needs_gap = False
+            self._console.print(text, no_wrap=True, overflow="ellipsis", crop=self._is_live)
 
     def _width(self) -> int:
         return self._console.width
