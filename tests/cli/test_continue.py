@@ -193,6 +193,11 @@ def test_a_run_that_still_goes_on_is_not_continued(
 def test_a_command_that_was_killed_is_undone_and_the_run_goes_on(
     wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
 ):
+    (project / ".venv").mkdir()  # it is not recorded
+    (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (project / ".gitignore").write_text("build/\n")
+    (project / "build").mkdir()
+    (project / "build" / "out").write_text("built\n")
     command = "echo half > half.txt; echo half > docs/notes.md; rm calc.py; mkdir -p deep/er"
     kill_in_command(tmp_path, project, script(write("kept.txt"), stuck(tmp_path, command)))
     root = copies()[0] / "workspace"
@@ -208,6 +213,8 @@ def test_a_command_that_was_killed_is_undone_and_the_run_goes_on(
     assert [each["path"] for each in done.last["changes"]] == ["kept.txt"]
     assert (root / "calc.py").read_text() == CALC
     assert not (root / "half.txt").exists()
+    assert (root / ".venv" / "pyvenv.cfg").exists()
+    assert (root / "build" / "out").exists()
     path = find_linked_timeline(copies()[0])
     assert path is not None
     with Timeline(path) as timeline:
