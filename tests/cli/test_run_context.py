@@ -137,8 +137,9 @@ def test_nothing_that_a_repository_names_is_run(project: Path, tmp_path: Path):
     (project / ".git" / "info" / "attributes").write_text("*.py filter=a=b.c\n*.md filter=x\n")
     (project / ".git" / "hooks" / "post-index-change").write_bytes(trap.read_bytes())
     (project / ".git" / "hooks" / "post-index-change").chmod(0o755)
-    (project / "calc.py").write_text("x = 1\n")
-    (project / "docs" / "notes.md").write_text("x\n")
+    # of the same size, so that git has to look at the content, through a filter
+    for path in (project / "calc.py", project / "docs" / "notes.md"):
+        path.write_text(path.read_text().swapcase())
     state = read_repository(project, GIT)
     assert not (tmp_path / "sprung").exists()
     assert state is not None
