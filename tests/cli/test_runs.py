@@ -318,7 +318,7 @@ def complete(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("command", ["review", "clean", "log", "debug", "diff", "show"])
+@pytest.mark.parametrize("command", ["review", "clean", "log", "debug", "diff", "show", "resume"])
 def test_ids_are_completed(finish: Finish, command: str):
     place = finish()
     assert complete(command, place.name[:2]) == [f"plain,{place.name}"]

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
-from rich.cells import cell_len, set_cell_size
 
 from weakincentives.characters import INVISIBLE
 
@@ -61,9 +60,20 @@ def shorten(text: str, width: int) -> str:
 
 def cut(line: str, width: int) -> str:
     """Return a line of at most `width` cells; an ellipsis shows that something is missing."""
-    if cell_len(line) <= width:
+    if sum(map(_cells, line)) <= width:
         return line
-    return f"{set_cell_size(line, max(0, width - 1)).rstrip()}…"
+    room, end = width - 1, 0
+    while end < len(line) and _cells(line[end]) <= room:
+        room -= _cells(line[end])
+        end += 1
+    return f"{line[:end].rstrip()}…"
+
+
+def _cells(character: str) -> int:
+    """Return the width of a character; importing rich for it would slow down every command."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def describe_error(error: BaseException) -> str:

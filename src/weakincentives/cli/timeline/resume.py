@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import find_named_place, open_timeline
 from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.attachments import load_attachments
@@ -13,7 +14,7 @@ from weakincentives.cli.run.continuation import EarlierRun
 
 
 @click.command(epilog=EPILOG)
-@click.argument("dump", metavar="PLACE")
+@click.argument("dump", metavar="PLACE", shell_complete=complete_dump)
 @click.argument("instruction", required=False)
 @click.option("--at", "step", metavar="STEP", help="Go on from this step; by default the last.")
 @click.option("--name", metavar="NAME", help="Name of the branch, if other steps follow already.")
