@@ -163,6 +163,19 @@ def test_a_timeline_chooses_neither_a_server_nor_a_program(
         assert f"if you trust it, choose it: --model {model}" in done.err
 
 
+def test_the_model_of_a_run_is_used_again_at_the_server_of_the_user(
+    wink: Wink, project: Path, tmp_path: Path
+):
+    path, url = tmp_path / "own.timeline", "http://127.0.0.1:9/v1"
+    run = {"task": "x", "workspace": str(project), "model": "openai:x", "base_url": url}
+    with SessionRecorder(Session(), path, InMemoryFilesystem(), details={"run": run}):
+        pass
+    own = ("--base-url", "http://me:secret@127.0.0.1:9/v1", "--api-key-env", "NOT_SET")
+    done = wink("resume", path, *own)
+    assert "if you trust it" not in done.err
+    assert "NOT_SET" in done.err  # the next thing to go wrong
+
+
 @pytest.mark.parametrize(
     ("setting", "value"), [("dialect", "klingon"), ("max_steps", {"a": 1}), ("deadline", "soon")]
 )

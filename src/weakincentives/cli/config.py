@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import click
 
@@ -230,6 +231,14 @@ def load_settings(
             given[key] = Setting(_parse(key, value, option), option)
     _check_model(given, environment)
     return Settings(given)
+
+
+def describe_server(url: str | None) -> str | None:
+    """Return the address of a server without credentials."""
+    if url is None:
+        return None
+    server = urlsplit(url)
+    return f"{server.scheme}://{server.netloc.rpartition('@')[2]}{server.path}"
 
 
 def user_file(environment: Mapping[str, str]) -> Path | None:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -22,6 +21,7 @@ from weakincentives.cli.config import (
     SANDBOX_CHOICES,
     ConfigError,
     Settings,
+    describe_server,
     load_settings,
 )
 from weakincentives.cli.dumps import dump_directory, find_last_run, link_timeline
@@ -415,11 +415,7 @@ def _model_options(settings: Settings) -> RunOptions:
 
 def _describe_model(settings: Settings) -> dict[str, object]:
     """Return the model as the user named it, and its server without credentials."""
-    url: str | None = settings["base_url"]
-    if url is not None:
-        server = urlsplit(url)
-        url = f"{server.scheme}://{server.netloc.rpartition('@')[2]}{server.path}"
-    return {"model": settings["model"], "base_url": url}
+    return {"model": settings["model"], "base_url": describe_server(settings["base_url"])}
 
 
 def _read_task(argument: str) -> str:

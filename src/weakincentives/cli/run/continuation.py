@@ -17,7 +17,14 @@ import click
 
 from weakincentives.adapters import AssistantMessage, Message, SystemMessage
 from weakincentives.adapters.messages import complete_results, load_messages
-from weakincentives.cli.config import KEYS, ConfigError, Setting, Settings, load_settings
+from weakincentives.cli.config import (
+    KEYS,
+    ConfigError,
+    Setting,
+    Settings,
+    describe_server,
+    load_settings,
+)
 from weakincentives.cli.dumps import StepArgument, dump_id, find_linked_timeline, parse_step
 from weakincentives.cli.run.job import Continuation, Start, add_instruction
 from weakincentives.cli.run.recovery import CopyState, list_names, recover_copy
@@ -127,8 +134,9 @@ class EarlierRun:
         model = run.get("model")
         if options.get("model") is None and isinstance(model, str) and settings["model"] != model:
             url = run.get("base_url")
-            is_safe = model.partition(":")[0] in _SAFE_PROVIDERS and url is None
-            if not is_safe or settings["base_url"] or settings["api_key_env"]:
+            is_safe = model.partition(":")[0] in _SAFE_PROVIDERS
+            own = describe_server(settings["base_url"])
+            if not is_safe or url != own or (own is None and settings["api_key_env"]):
                 server = "" if url is None else f" --base-url {url}"
                 raise ConfigError(
                     f"The run used another model or server than your settings; if you trust it,"
