@@ -322,6 +322,13 @@ def test_a_number_that_json_lacks_is_refused_and_not_lost(number: float):
         encode(["\udcff", number])
 
 
+@pytest.mark.parametrize(
+    "other", [b"\xcb\x7f\xf0", 0xCB7FF0, 2**63, "NaN", "\u02ff", {1: 2.5}, 1e308]
+)
+def test_what_only_looks_like_an_infinity_is_encoded(other: object):
+    assert encode([None, other]) == b"[null," + encode(other) + b"]"
+
+
 def test_a_type_that_cannot_be_read_is_refused():
     with pytest.raises(SerdeError, match="Type cannot be read"):
         convert({}, Inner | Tree)  # pyright: ignore[reportArgumentType] # a union is what is tested

@@ -28,6 +28,8 @@ T = TypeVar("T")
 _TOO_DEEP = "Nested too deeply"
 _ESCAPED_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# a float in MessagePack, the exponent of which is that of NaN and infinity
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 class _UnknownFieldsError(Exception):
@@ -197,10 +199,19 @@ def encode(value: object) -> bytes:
         raise SerdeError(_TOO_DEEP) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise SerdeError(str(error)) from error
-    if b"null" in data:
+    if b"null" in data and _may_have_infinity(value):
         # msgspec encodes NaN and infinity as null; the slow path raises instead
         _encode_slowly(value)
     return data
+
+
+def _may_have_infinity(value: object) -> bool:
+    """Return False if no number in `value` is NaN or infinite: MessagePack can represent these."""
+    try:
+        data = msgspec.msgpack.encode(value, enc_hook=to_json_value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return True  # what JSON can represent and MessagePack cannot
+    return _NOT_FINITE.search(data) is not None
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:

@@ -1,7 +1,9 @@
 """Digests: deterministic, within their budget, keyed by what was read, cheap to refresh."""
 
 import json
+import os
 import re
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from weakincentives.contrib.digest import (
     repo_map,
 )
 from weakincentives.contrib.digest.budget import fit_lines, lines_tokens
-from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem import Content, Filesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.base import State
+from weakincentives.filesystem.host.files import HostFile
 
 SHOP = {
     ".gitignore": "ignored/\n*.log\n",
@@ -188,3 +192,71 @@ def test_any_tree_stays_within_its_budget_and_gives_the_same_bytes(
     assert digest_workspace(fs, tokens=tokens, cache=cache).to_json() == digest.to_json()
     found = repo_map(fs, tokens=tokens, cache=cache)
     assert estimate_tokens(found.text) == found.tokens <= tokens
+
+
+class CountingFilesystem(HostFilesystem):
+    """Counts the files that are opened."""
+
+    opened: int = 0
+
+    def _open(self, path: str) -> HostFile:
+        self.opened += 1
+        return super()._open(path)
+
+    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        for each in super()._contents(paths):
+            self.opened += 1
+            yield each
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    """Return a workspace that another process has captured."""
+    root = tmp_path / "shop"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "git") as fs:
+        fill(fs, SHOP)
+        paths = [path for path in SHOP if not path.startswith("ignored")]
+        while None in State(fs).known_ids(paths):  # a file must be a moment old for that
+            fs.snapshot()
+    return root
+
+
+def test_a_workspace_that_was_captured_is_not_read_for_the_digest_that_it_had(captured: Path):
+    git_dir, cached = captured.parent / "git", captured.parent / "cache"
+    with CountingFilesystem(captured, git_dir=git_dir) as fs:
+        first = digest_workspace(fs, cache=DigestCache(cached))
+    with CountingFilesystem(captured, git_dir=git_dir) as fs:
+        cache = DigestCache(cached)
+        assert digest_workspace(fs, cache=cache) == first
+        assert fs.opened == 1  # .gitignore, for the inventory
+        assert digest_workspace(fs, cache=cache, tokens=MIN_TOKENS).text != first.text
+        assert digest_workspace(fs, cache=cache, quote_instructions=False).text != first.text
+    assert digest_workspace(HostFilesystem(captured)) == first
+
+
+@pytest.mark.parametrize("change", ["content", "times", "name", "directory", "link", "ignored"])
+def test_any_change_of_a_captured_workspace_makes_another_digest(captured: Path, change: str):
+    git_dir, cached = captured.parent / "git", captured.parent / "cache"
+    with HostFilesystem(captured, git_dir=git_dir) as fs:
+        before = digest_workspace(fs, cache=DigestCache(cached))
+    file = captured / "shop" / "prices.py"
+    match change:
+        case "content":
+            file.write_text(file.read_text().replace("total", "price"))
+        case "times":
+            found = file.stat()
+            file.write_text(file.read_text().replace("total", "price"))
+            os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        case "name":
+            file.rename(file.with_name("costs.py"))
+        case "directory":
+            (captured / "new").mkdir()
+        case "link":
+            (captured / "link.py").symlink_to("shop/main.py")
+        case _:
+            (captured / ".gitignore").write_text("*.log\n")
+    with HostFilesystem(captured, git_dir=git_dir) as fs:
+        after = digest_workspace(fs, cache=DigestCache(cached))
+        assert after == digest_workspace(fs)
+    assert change == "link" or after.tree_hash != before.tree_hash

@@ -1,6 +1,7 @@
-"""A cache of facts about files, by the hash of their content.
+"""A cache of facts about files, by the hash of their content, and of the last digest.
 
-A fact that is found by the hash of the very bytes that were read cannot be out of date. The cache
+A fact that is found by the hash of the very bytes that were read cannot be out of date. The last
+digest is found by a fingerprint of the whole workspace. The cache
 lives in memory, and in a file if there is a path. That file is replaced atomically, holds what the
 last digest needed and no more, and can be removed at any time. Keep it outside of the workspace:
 whoever can write it decides what a digest says.
@@ -18,7 +19,7 @@ from weakincentives.contrib.digest.definitions import Outline
 from weakincentives.contrib.digest.scanner import FileNames
 from weakincentives.posix import read_regular, store_file, write_all
 
-_FORMAT = 1  # raised whenever scanning or parsing changes
+_FORMAT = 2  # raised whenever scanning or parsing changes, or a digest
 _MAX_FILE = 256 * 1024 * 1024  # bytes
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -30,6 +31,8 @@ class _Facts:
     format: int = _FORMAT
     names: dict[str, FileNames] = field(default_factory=dict[str, FileNames])
     outlines: dict[str, Outline] = field(default_factory=dict[str, Outline])
+    digest: tuple[str, bytes] | None = None
+    """The last digest, encoded, and its key."""
 
 
 class DigestCache:
@@ -54,6 +57,18 @@ class DigestCache:
         self._facts = self._load()
         self._used: dict[str, FileNames] = {}
         self._is_changed = False
+        self._attempts = 0  # to parse a file
+
+    def find_digest(self, key: str) -> bytes | None:
+        """Return the last digest, encoded, if it has this key."""
+        found = self._facts.digest
+        return found[1] if found is not None and found[0] == key else None
+
+    def keep_digest(self, key: str, encoded: bytes) -> None:
+        """Keep a digest until the next one, unless files could not be parsed in time."""
+        if self._attempts == self.parses:
+            self._facts.digest = (key, encoded)
+            self._is_changed = True
 
     def names(self, key: str, scan: Callable[[], FileNames]) -> FileNames:
         """Return the names of the file with this hash; `scan` finds them if they are new."""
@@ -73,6 +88,7 @@ class DigestCache:
         """Return the outline of the file with this hash; `parse` makes it if it is new."""
         found = self._facts.outlines.get(key)
         if found is None:
+            self._attempts += 1
             found = parse()
             self.parses += 1
             self._is_changed = True
@@ -87,7 +103,7 @@ class DigestCache:
         self._is_changed |= len(self._used) < len(self._facts.names)
         outlines = self._facts.outlines
         kept = {key: found for key, found in outlines.items() if key in self._used}
-        self._facts = _Facts(names=self._used, outlines=kept)
+        self._facts = _Facts(names=self._used, outlines=kept, digest=self._facts.digest)
         self._used = {}
         if self._path is not None and self._is_changed:
             with suppress(OSError):

@@ -5,8 +5,13 @@ themselves. The same tree gives the same bytes, and the text is always within it
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 
+import msgspec
+
+from weakincentives import __version__
 from weakincentives.contrib.digest.budget import (
     estimate_tokens,
     fit_lines,
@@ -20,8 +25,13 @@ from weakincentives.contrib.digest.conventions import (
     find_conventions,
     render_convention,
 )
-from weakincentives.contrib.digest.inventory import Inventory, take_inventory
+from weakincentives.contrib.digest.inventory import (
+    UNREADABLE,
+    Inventory,
+    take_inventory,
+)
 from weakincentives.contrib.digest.layout import LanguageShare, measure_languages, render_layout
+from weakincentives.contrib.digest.outline import can_outline
 from weakincentives.contrib.digest.project import PURPOSES, Command, EntryPoint
 from weakincentives.contrib.digest.repository_map import check_tokens, find_focus, map_inventory
 from weakincentives.filesystem import Filesystem
@@ -87,7 +97,8 @@ def digest_workspace(
         filesystem: Any backend; nothing is written to it.
         tokens: The budget of the text, as `estimate_tokens` counts.
         focus: A file or directory that the repository map is to begin with.
-        cache: Facts about files that were read before; it is updated and saved.
+        cache: Facts about files that were read before, and the digest of the same tree; it is
+            updated and saved.
         inventory: The files of the workspace, if they were listed already.
         quote_instructions: Whether to quote the files that are written for agents; False if the
             prompt has them elsewhere.
@@ -100,15 +111,41 @@ def digest_workspace(
     check_tokens(tokens)
     inventory = take_inventory(filesystem) if inventory is None else inventory
     used = DigestCache() if cache is None else cache
-    found = _build(
-        inventory,
-        used,
-        tokens,
-        find_focus(inventory, focus or "."),
-        quote_instructions=quote_instructions,
-    )
+    first = find_focus(inventory, focus or ".")
+    key = None
+    if cache is not None:
+        key = _key(inventory, (tokens, first, quote_instructions))
+        known = None if key is None else _find_cached(cache, key)
+        if known is not None:
+            return known
+    found = _build(inventory, used, tokens, first, quote_instructions=quote_instructions)
+    if key is not None and _depends_on_key_only(inventory):
+        with suppress(UnicodeEncodeError):  # a name that is not UTF-8
+            used.keep_digest(key, msgspec.msgpack.encode(found))
     used.save()
     return found
+
+
+def _key(inventory: Inventory, options: tuple[object, ...]) -> str | None:
+    """Return a hash of everything that a digest depends on, if the files need not be read."""
+    tree = inventory.fingerprint()
+    if tree is None:
+        return None
+    return sha256(repr((tree, options, can_outline(""), __version__)).encode()).hexdigest()
+
+
+def _find_cached(cache: DigestCache, key: str) -> RepositoryDigest | None:
+    data = cache.find_digest(key)
+    if data is not None:
+        with suppress(msgspec.MsgspecError):
+            return msgspec.msgpack.decode(data, type=RepositoryDigest)
+    return None
+
+
+def _depends_on_key_only(inventory: Inventory) -> bool:
+    """Return whether nothing was read that the key does not cover, and nothing unreadable."""
+    hashes = inventory.hashes
+    return hashes.keys() <= inventory.paths and UNREADABLE not in hashes.values()
 
 
 def _build(

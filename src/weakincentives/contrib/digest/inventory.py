@@ -33,6 +33,9 @@ MAX_DIRECTORIES = 20_000
 """Directories that are listed."""
 MAX_READ = 512 * 1024
 """Bytes of one file that are read; a larger source file is left out of the repository map."""
+UNREADABLE = "unreadable"
+"""Stands for the hash of a file that could not be read."""
+_MAX_UNKNOWN = 500  # files that are read for a fingerprint, because their ids are not known
 _MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
 
 
@@ -77,7 +80,7 @@ class Inventory:
         except TimeLimitError:  # an OSError too, but the file is not unreadable
             raise
         except OSError:
-            self.hashes[path] = "unreadable"
+            self.hashes[path] = UNREADABLE
             return None
         self.hashes[path] = sha256(content).hexdigest()
         return content
@@ -105,7 +108,7 @@ class Inventory:
         try:
             data = content.read(0, MAX_READ)
         except OSError:
-            self.hashes[path] = "unreadable"
+            self.hashes[path] = UNREADABLE
             return None
         self.hashes[path] = sha256(data).hexdigest()
         return data
@@ -135,6 +138,42 @@ class Inventory:
         for directory in (*self.directories, *self.ignored):
             digest.update(f"{directory}/\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
+
+    def fingerprint(self) -> str | None:
+        """Return a hash of all names and contents; None if that takes reading many files.
+
+        A file whose blob id is known is not opened: the filesystem has captured it before, and
+        its stat is the same.
+        """
+        if not isinstance(self.filesystem, ReadableFilesystem):
+            return None
+        digest = sha256()
+        state = State(self.filesystem)
+        unknown = 0
+        for each, known in zip(
+            self.files, state.known_ids(each.path for each in self.files), strict=True
+        ):
+            check_time("Digest")
+            if known is None:
+                unknown += 1
+                known = _hash_start(state, each.path) if unknown <= _MAX_UNKNOWN else None
+            if known is None:
+                return None
+            digest.update(f"{each.path}\0{each.size}\0{known}\n".encode("utf-8", "surrogateescape"))
+        rest = (self.directories, self.ignored, self.links, self.warnings)
+        digest.update(repr(rest).encode())
+        return digest.hexdigest()
+
+
+def _hash_start(state: State, path: str) -> str | None:
+    """Return a hash of as much as a digest reads of a file; None if it cannot be read."""
+    try:
+        with state.open(path) as content:
+            return sha256(content.read(0, MAX_READ)).hexdigest()
+    except TimeLimitError:
+        raise
+    except OSError:
+        return None
 
 
 def take_inventory(filesystem: Filesystem) -> Inventory:

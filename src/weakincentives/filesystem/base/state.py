@@ -49,6 +49,10 @@ class State:
         """Return the git blob id of a file if it is known without reading."""
         return self._filesystem._blob_id(found.path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
+    def known_ids(self, paths: Iterable[str]) -> Iterator[str | None]:
+        """Yield the git blob id of each file, or None if it is not known without reading."""
+        return map(self._filesystem._blob_id, paths)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
     def read(self, found: FileStat) -> bytes:
         """Return all bytes of a file.
 

@@ -86,6 +86,7 @@ class SnapshotStore:
         self._use = ExitStack()
         self._runner: RestoreRunner | None = None  # None until the repository is open
         self._closed = False
+        self._has_ids = False  # whether the index was loaded, if there is one
 
     @property
     def git_dir(self) -> Path | None:
@@ -126,6 +127,11 @@ class SnapshotStore:
 
     def blob_id(self, path: str) -> str | None:
         """Return the git blob id of a file, if its stat is still that of the last capture."""
+        with self._lock:
+            if not self._has_ids:
+                self._has_ids = True
+                if not self._overlaps_workspace(self._git_dir):
+                    self._tracker.load_ids(self._git_dir, root=os.fspath(self._real_root))
         return self._tracker.blob_id(path)
 
     # --- snapshots ---

@@ -57,10 +57,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Index)
 
 
-def load_index(path: Path, *, root: str, epoch: str) -> CapturedDirectory | None:
+def load_index(path: Path, *, root: str, epoch: str | None) -> CapturedDirectory | None:
     """Return the last capture, or None if there is no usable index.
 
-    Everything may have changed since; use it only as the prior of a walk.
+    Everything may have changed since; use it only as the prior of a walk. Without an `epoch`,
+    its objects may be gone.
     """
     try:
         data = read_regular(path, _MAX_BYTES)
@@ -71,7 +72,7 @@ def load_index(path: Path, *, root: str, epoch: str) -> CapturedDirectory | None
         return None
     try:
         index = _decoder.decode(memoryview(data)[start:])
-        if index.root != os.fsencode(root) or index.epoch != epoch:
+        if index.root != os.fsencode(root) or epoch not in (None, index.epoch):
             return None
         return _decode_rows(index.rows)
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
@@ -180,6 +181,7 @@ class ChangeTracker:
         self._directory = directory
         self._exclusive = exclusive
         self._last: CapturedDirectory | None = None
+        self._earlier: CapturedDirectory | None = None  # of another process, until there is a last
         self._tree = ""
         self._manifest = ""
         self._epoch = ""
@@ -230,7 +232,7 @@ class ChangeTracker:
 
     def forget(self) -> None:
         """Drop the last capture."""
-        self._last = None
+        self._last = self._earlier = None
 
     def close(self) -> None:
         """Stop watching."""
@@ -279,6 +281,7 @@ class ChangeTracker:
     def accept(self, result: CaptureResult) -> None:
         """Make `result` the last capture; its objects must be stored."""
         self._last, self._tree, self._epoch = result.directory, result.tree, result.epoch
+        self._earlier = None
         self._manifest = result.manifest
         self._uncaptured -= result.touched
         self._captured_invalidations = result.invalidations
@@ -293,9 +296,17 @@ class ChangeTracker:
             save_index(path, last, root=repository.root, epoch=repository.epoch())
             self._saved = last
 
+    def load_ids(self, git_dir: Path, *, root: str) -> None:
+        """Let `blob_id` use the index of an earlier process, unless there is a capture."""
+        if self._last is None:
+            self._earlier = load_index(git_dir / _INDEX_NAME, root=root, epoch=None)
+
     def blob_id(self, path: str) -> str | None:
-        """Return the git blob id of a file, if its stat is still that of the last capture."""
-        node: Captured | None = self._last
+        """Return the git blob id of a file, if its stat is still that of the last capture.
+
+        The object need not be stored: it may be a capture of an earlier process.
+        """
+        node: Captured | None = self._last or self._earlier
         for segment in path.split("/"):
             if not isinstance(node, CapturedDirectory):
                 return None
