@@ -74,7 +74,7 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
         f"{step.number:>3}",
         step.created_at.astimezone().strftime("%H:%M:%S"),
         mark,
-        f"{step.kind:<7}",
+        f"{step.kind:<6}",
         shorten(step.title, _TITLE_WIDTH),
     ]
     facts: list[str] = []
