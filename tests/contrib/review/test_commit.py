@@ -1,6 +1,7 @@
 """Git commits of the changes of a working copy, with the real git."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,3 +286,89 @@ def test_a_detached_head_is_fine(repository: Path, tmp_path: Path) -> None:
 )
 def test_the_message_is_the_task(task: str, answer: str, message: str) -> None:
     assert create_message(task, answer) == message
+
+
+def name_program(root: Path, tmp_path: Path) -> Path:
+    """Return a program that leaves a mark when it runs, and passes its input on."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\ncat\n")
+    program.chmod(0o755)
+    (root / ".gitattributes").write_text("*.py filter=own\n")
+    git(root, "add", ".gitattributes")
+    git(root, "commit", "-qm", "attributes")
+    return program
+
+
+@pytest.mark.parametrize("branch", [None, "result"])
+def test_a_filter_of_the_repository_itself_is_not_run(
+    repository: Path, tmp_path: Path, branch: str | None
+) -> None:
+    program = name_program(repository, tmp_path)
+    git(repository, "config", "filter.own.clean", str(program))
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    with Review(copy) as review, pytest.raises(CommitError, match=r"filter 'own'.*'src/app.py'"):
+        if branch is None:
+            commit_changes(review, "Do it\n")
+        else:
+            commit_to_branch(review, branch, "Do it\n")
+    assert not (tmp_path / "ran").exists()
+    assert (repository / "old").exists()  # nothing was applied
+    assert git(repository, "branch", "--format=%(refname:short)") == "main\n"
+
+
+def test_a_filter_of_the_user_is_run(repository: Path, tmp_path: Path) -> None:
+    program = name_program(repository, tmp_path)
+    git(repository, "config", "--global", "filter.own.clean", str(program))
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    with Review(copy) as review:
+        assert commit_changes(review, "Do it\n").paths == ("link", "old", "run.sh", "src/app.py")
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_program_of_the_repository_does_not_sign(repository: Path, tmp_path: Path) -> None:
+    program = name_program(repository, tmp_path)
+    git(repository, "config", "commit.gpgSign", "1")
+    git(repository, "config", "gpg.program", str(program))
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    with Review(copy) as review, pytest.raises(CommitError, match=r"signs, gpg\.program"):
+        commit_changes(review, "Do it\n")
+    assert not (tmp_path / "ran").exists()
+    assert (repository / "old").exists()
+
+
+def test_nothing_is_applied_while_another_git_has_the_index(
+    repository: Path, tmp_path: Path
+) -> None:
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    lock = repository / ".git/index.lock"
+    lock.touch()
+    head = git(repository, "rev-parse", "HEAD")
+    with Review(copy) as review:
+        with pytest.raises(CommitError, match="Another git command"):
+            commit_changes(review, "Do it\n")
+        assert (repository / "old").exists()
+        assert git(repository, "rev-parse", "HEAD") == head
+        lock.unlink()
+        assert commit_changes(review, "Do it\n").commit
+    assert git(repository, "status", "--short") == ""
+
+
+def test_a_commit_that_others_make_meanwhile_is_not_reverted(
+    repository: Path, tmp_path: Path
+) -> None:
+    class BusyReview(Review):
+        def apply(self, *args: Any, **options: Any) -> Any:
+            (repository / "src/app.py").write_text(LINES.replace("1\n", "one\n", 1))
+            git(repository, "commit", "-qam", "mine")
+            (repository / "src/app.py").write_text(LINES)
+            return super().apply(*args, **options)
+
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    with BusyReview(copy) as review, pytest.raises(CommitError, match="update-ref failed"):
+        commit_changes(review, "Do it\n")
+    assert git(repository, "log", "-1", "--format=%s") == "mine\n"

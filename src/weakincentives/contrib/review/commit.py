@@ -88,11 +88,11 @@ def commit_changes(
     left_out = tree.left_out
     if not tree.changed:
         return Committed("", (), left_out, applied=applied)
-    head = repository.text("rev-parse", "HEAD")
-    made = tree.commit(message, head)
+    made = tree.commit(message)
     subject = message.partition("\n")[0]
-    repository.run("update-ref", "-m", f"commit: {subject}", "HEAD", made, head)
+    # after a kill in between, the changes are staged, and the next attempt commits them
     repository.update_entries(staged)
+    repository.run("update-ref", "-m", f"commit: {subject}", "HEAD", made, tree.head)
     review.mark_committed(made)
     branch = repository.text("symbolic-ref", "--quiet", "--short", "HEAD", codes=(0, 1))
     hooks = tuple(repository.active_hooks())
@@ -118,7 +118,7 @@ def commit_to_branch(
     tree = _Tree(repository, review.commit_source(paths, hunks, with_applied=False))
     if not tree.changed:
         return Committed("", (), tree.left_out)
-    made = tree.commit(message, repository.text("rev-parse", "HEAD"))
+    made = tree.commit(message)
     reason = f"branch: created from {message.partition(chr(10))[0]}"
     # the empty old value: it must not exist
     repository.run("update-ref", "-m", reason, f"refs/heads/{name}", made, "")
@@ -207,7 +207,10 @@ class _Tree:
         self._sides = Side(source.before), Side(source.after)
         self.left_out: dict[str, str] = {}
         self.changed: dict[str, GitEntry | None] = {}
-        with repository.temporary_index() as index:
+        self.head: str = repository.text("rev-parse", "HEAD")
+        """The commit that the changes are added to; another one may follow it meanwhile."""
+        self._sign = repository.signing_options()
+        with repository.temporary_index(self.head) as index:
             self._head = index.entries()
         self._keeps_modes = repository.setting("core.fileMode") != "false"
         before, after = (self._find_entries(side, source.paths) for side in self._sides)
@@ -222,13 +225,12 @@ class _Tree:
         start = len(self._repository.prefix)
         return tuple(sorted(path[start:] for path in self.changed))
 
-    def commit(self, message: str, head: str) -> str:
+    def commit(self, message: str) -> str:
         """Create the commit, which no branch has yet."""
-        with self._repository.temporary_index() as index:
+        with self._repository.temporary_index(self.head) as index:
             index.update_entries(self.changed)
             tree = index.text("write-tree")
-        sign = ["-S"] if self._repository.setting("commit.gpgSign").lower() == "true" else []
-        arguments = ("commit-tree", *sign, "-p", head, "-F", "-", tree)
+        arguments = ("commit-tree", *self._sign, "-p", self.head, "-F", "-", tree)
         return self._repository.run(*arguments, data=message.encode()).decode().strip()
 
     def merge_staged(self) -> dict[str, GitEntry | None]:
@@ -296,6 +298,7 @@ class _Tree:
         paths = [path for path in wanted if path in found]
         files = [path for path in paths if found[path].is_file]
         converted = self._repository.converted_paths(files) if files else set[str]()
+        self._repository.check_filters(sorted(converted))
         plain = [path for path in paths if path not in converted]
         contents = (_content(side, found[path]) for path in plain)
         ids = dict(zip(plain, self._repository.store_all(contents), strict=True)) if plain else {}

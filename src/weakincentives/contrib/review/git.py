@@ -1,10 +1,13 @@
 """Git commands in the repository of an original, which belongs to the user.
 
-They run with the user's own configuration, but never hooks, a pager, or a file system monitor.
-The index that they change is a temporary one unless the real one is asked for.
+They run with the user's own configuration, but never hooks, a pager, or a file system monitor,
+nothing is fetched, and no program runs that only the repository's own configuration names:
+somebody else may have written it. The index that they change is a temporary one unless the real
+one is asked for.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +28,7 @@ _MODULE_OPTIONS = (
     "core.hooksPath=/dev/null",
     "core.untrackedCache=false",
     "core.splitIndex=false",
+    "i18n.commitEncoding=UTF-8",
 )
 # set by git for its hooks and aliases; they would lead to another repository or index
 _LOCAL_VARIABLES = (
@@ -46,6 +50,7 @@ _UNDER_WAY = {
     "rebase-merge": "A rebase",
     "rebase-apply": "A rebase",
 }
+_SIGNING_PROGRAM = re.compile(r"gpg\..*(?:program|command)")
 _HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
 _CONVERSIONS = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 
@@ -95,12 +100,12 @@ class GitRepository:
         return self.text("config", "--get", name, codes=(0, 1))
 
     @contextmanager
-    def temporary_index(self) -> Generator["GitRepository", None, None]:
-        """Work with an index of its own, which has the last commit."""
+    def temporary_index(self, commit: str = "HEAD") -> Generator["GitRepository", None, None]:
+        """Work with an index of its own, which has the files of a commit."""
         with TemporaryDirectory(prefix="wink-index-") as directory:
             variables = {"GIT_INDEX_FILE": str(Path(directory) / "index")}
             other = GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
-            other.run("read-tree", "HEAD")
+            other.run("read-tree", commit)
             yield other
 
     def entries(self) -> dict[str, GitEntry]:
@@ -157,6 +162,45 @@ class GitRepository:
         values = zip(found[0::3], found[2::3], strict=False)
         return {os.fsdecode(path) for path, value in values if value not in {b"unspecified", b""}}
 
+    def check_filters(self, paths: Sequence[str]) -> None:
+        """Raise CommitError if git converts a path with a filter of the repository's own."""
+        own = {
+            each[7:].rpartition(".")[0] for each in self._own_settings() if each[:7] == "filter."
+        }
+        if not own or not paths:
+            return
+        data = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        found = self.run("check-attr", "-z", "--stdin", "filter", data=data).split(b"\0")
+        for path, value in zip(found[0::3], found[2::3], strict=False):
+            if os.fsdecode(value) in own:
+                raise CommitError(
+                    f"The repository's own configuration names a program, the filter"
+                    f" {os.fsdecode(value)!r}, for {os.fsdecode(path)!r}; it is not run here: apply"
+                    " the changes, then commit them with git"
+                )
+
+    def signing_options(self) -> list[str]:
+        """Return the options to sign a commit, if the user signs all of them.
+
+        Raises:
+            CommitError: The repository's own configuration names the program.
+        """
+        if self.setting("commit.gpgSign").lower() not in {"true", "yes", "on", "1"}:
+            return []
+        own = next((each for each in self._own_settings() if _SIGNING_PROGRAM.match(each)), None)
+        if own is not None:
+            raise CommitError(
+                f"The repository's own configuration names the program that signs, {own}; it is not"
+                " run here: apply the changes, then commit them with git"
+            )
+        return ["-S"]
+
+    def _own_settings(self) -> list[str]:
+        """Return the names of the settings in the repository's own configuration."""
+        listed = self.run("config", "--list", "--show-scope", "--name-only", "-z").split(b"\0")
+        pairs = zip(listed[0::2], listed[1::2], strict=False)
+        return [os.fsdecode(name) for scope, name in pairs if scope in {b"local", b"worktree"}]
+
     def ignored_paths(self, paths: Sequence[str]) -> set[str]:
         """Return the paths that git ignores."""
         # a name that begins with a colon would be a pattern
@@ -174,6 +218,11 @@ class GitRepository:
 
     def check_ready(self) -> None:
         """Raise CommitError if no commit can be made now."""
+        if (self.git_dir / "index.lock").exists():
+            raise CommitError(
+                f"Another git command works in {str(self.top)!r}: wait until it has ended; if there"
+                f" is none, remove {str(self.git_dir / 'index.lock')!r}"
+            )
         for name, what in _UNDER_WAY.items():
             if (self.git_dir / name).exists():
                 raise CommitError(f"{what} is under way in {str(self.top)!r}; finish it first")
@@ -218,4 +267,6 @@ def find_repository(original: Path) -> GitRepository | None:
 
 def _environment() -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
-    return {**found, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    # a partial clone would fetch what is missing, with the program that its configuration names
+    no_network = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    return {**found, **no_network, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
