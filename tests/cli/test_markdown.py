@@ -6,6 +6,7 @@ import random
 import pytest
 from rich.console import Console, RenderableType
 
+from weakincentives.cli import markdown
 from weakincentives.cli.markdown import THEME, MarkdownStream, SafeMarkdown
 
 TEXT = """\
@@ -126,6 +127,31 @@ def test_only_the_unfinished_block_is_live_and_it_is_cropped():
     assert "line 49" in found
     assert "line 44" not in found
     assert "done" not in found
+
+
+@pytest.mark.parametrize("text", ["- item\n\n" * 3_000, "```\n" + "x = 1\n\n" * 3_000])
+def test_a_long_block_is_not_parsed_at_every_piece(text: str, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[int] = []
+    parse = markdown._PARSER.parse  # pyright: ignore[reportPrivateUsage] # counts the work
+    monkeypatch.setattr(
+        markdown._PARSER, "parse", lambda text: parsed.append(len(text)) or parse(text)
+    )  # pyright: ignore[reportPrivateUsage] # as above
+    blocks: list[RenderableType] = []
+    stream = MarkdownStream(blocks.append)
+    for start in range(0, len(text), 20):
+        stream.feed(text[start : start + 20])
+    target = console()
+    assert stream.render(target, target.options, 5) is not None
+    stream.finish(text)
+    assert sum(parsed) < 30 * len(text)
+    assert printed(*blocks).count("x = 1" if "x" in text else "item") == 3_000
+
+
+def test_a_text_of_nothing_but_markup_is_shown_as_it_is():
+    assert printed(SafeMarkdown("![" * 100_000)).replace("\n", "") == "![" * 100_000
+    assert printed(SafeMarkdown("![alt](https://example.com/a)")).strip() == (
+        "!alt (https://example.com/a)"
+    )
 
 
 def test_text_that_is_sent_again_starts_from_nothing():

@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.syntax import Syntax
+from rich.text import Text
 from rich.theme import Theme
 
 from weakincentives.cli.terminal import escape_controls
@@ -37,9 +38,11 @@ THEME = Theme(
 _PARSER = (
     MarkdownIt("commonmark", {"html": False})
     .enable(["strikethrough", "table"])
-    .disable(["html_block", "html_inline", "reference"])
+    .disable(["html_block", "html_inline", "reference", "image"])
 )
 _BOUNDARY = re.compile(r"\n[ \t]*\n|^[ \t]*(?:```|~~~|#)", re.MULTILINE)
+_MAX_MARKUP = 50_000  # characters of a block; longer ones are shown as they are written
+_MAX_PREVIEW = 4_000  # characters of the unfinished block, which is rendered again and again
 _CODE_THEME = "ansi_dark"  # the colours of the terminal
 
 
@@ -81,12 +84,16 @@ class SafeMarkdown(Markdown):
 
     def __init__(self, text: str) -> None:
         """Render `text`."""
-        markup = escape_controls(text)
-        super().__init__(markup, hyperlinks=False)
-        self.parsed: list[Token] = _PARSER.parse(markup)
+        super().__init__("", hyperlinks=False)
+        self.markup: str = escape_controls(text)
+        self._is_plain = len(text) > _MAX_MARKUP
+        self.parsed: list[Token] = [] if self._is_plain else _PARSER.parse(self.markup)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the segments, without control characters and empty lines around them."""
+        if self._is_plain:
+            yield Text(self.markup.strip("\n"))
+            return
         lines = console.render_lines(_Inner(super().__rich_console__), options, pad=False)
         for line in _strip_lines(lines):
             for segment in line:
@@ -117,6 +124,7 @@ class MarkdownStream:
         self._printed = ""
         self._open = ""
         self._checked = 0  # where to look for the end of a block
+        self._next_length = 0  # of the open text: parsing it at each boundary would be quadratic
 
     @property
     def has_printed(self) -> bool:
@@ -128,13 +136,16 @@ class MarkdownStream:
         self._open += piece
         end = self._open.rfind("\n")
         # parsing after every line of a long block would be slow
-        if end < 0 or not _BOUNDARY.search(self._open, self._checked, end + 1):
+        if end < 0 or len(self._open) < self._next_length:
+            return
+        if not _BOUNDARY.search(self._open, self._checked, end + 1):
             return
         self._checked = end
         start = _start_of_last_block(self._open[:end])
         if start:
             self._print(self._open[:start])
             self._open, self._checked = self._open[start:], 0
+        self._next_length = len(self._open) * 5 // 4 if len(self._open) > _MAX_PREVIEW else 0
 
     def finish(self, text: str) -> None:
         """Print what is missing of the complete text, and start again with the next one."""
@@ -146,13 +157,16 @@ class MarkdownStream:
     def restart(self) -> None:
         """Forget the current text: it is sent again."""
         self._printed = self._open = ""
-        self._checked = 0
+        self._checked = self._next_length = 0
 
     def render(self, console: Console, options: ConsoleOptions, height: int) -> Segments | None:
         """Return the last lines of the unfinished block, at most `height`."""
         if not self._open.strip():
             return None
-        lines = console.render_lines(SafeMarkdown(self._open), options, pad=False)
+        is_long = len(self._open) > _MAX_PREVIEW
+        tail = self._open[-_MAX_PREVIEW:]
+        shown = Text(escape_controls(tail)) if is_long else SafeMarkdown(tail)
+        lines = console.render_lines(shown, options, pad=False)
         return Segments(_join_lines(lines[-height:]))
 
     def _print(self, text: str) -> None:
