@@ -122,3 +122,12 @@ def test_a_digest_does_not_repeat_them(is_quoted: bool):
     fs = workspace(**{"AGENTS.md": "Use tabs.\n", "CONTRIBUTING.md": "Sign your commits.\n"})
     found = digest_workspace(fs, quote_instructions=is_quoted)
     assert ("Use tabs." in found.text, "Sign your" in found.text) == (is_quoted, True)
+
+
+def test_a_header_of_somebody_else_does_not_take_forever(tmp_path: Path) -> None:
+    text = "---\nglobs: x" + " " * 250_000 + "y\n---\nrule"
+    (tmp_path / ".cursor/rules").mkdir(parents=True)
+    (tmp_path / ".cursor/rules/a.mdc").write_text(text)
+    with HostFilesystem(tmp_path) as fs:
+        found = find_instructions(fs)
+    assert [each.path for each in found.named] == [".cursor/rules/a.mdc"]

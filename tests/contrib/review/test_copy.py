@@ -14,6 +14,7 @@ from weakincentives.contrib.review import (
     working_copy,
 )
 from weakincentives.filesystem import HostFilesystem, LimitExceededError, MountProgress, diff
+from weakincentives.filesystem.host.snapshots import writer
 from weakincentives.filesystem.host.snapshots.walk import Walk
 
 
@@ -214,6 +215,35 @@ def test_a_file_that_becomes_a_link_while_it_is_copied_is_skipped(tmp_path: Path
     assert all(name == text for name, text in copied.items())
     assert copied
     assert {each.path for each in copy.skipped} == set(names) - set(copied)
+
+
+def test_a_large_file_that_is_cut_while_it_is_copied_gets_no_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    (original / "a").write_bytes(b"x" * 3_000_000)
+
+    def cut(_: str) -> None:
+        if (original / "a").stat().st_size > 1_500_000:
+            os.truncate(original / "a", 1_500_000)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "check_time", cut)
+        copy = working_copy(original, place=tmp_path / "place")
+    assert (copy.root / "a").read_bytes() == b"x" * 1_500_000
+    with Review(copy) as review:
+        assert not review.diff
+
+
+def test_files_of_somebody_else_do_not_make_a_copy_take_forever(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    (original / ".venv/bin").mkdir(parents=True)
+    (original / ".venv/pyvenv.cfg").touch()
+    (original / ".venv/bin/activate").write_bytes(b"\n" * 1_000_000)
+    (original / ".git").write_bytes(b"gitdir:x" + b" " * 1_000_000 + b"y")
+    copy = working_copy(original, place=tmp_path / "place")
+    assert state_of(copy.root) == state_of(original)
 
 
 def test_a_cancelled_copy_leaves_nothing(original: Path, tmp_path: Path) -> None:

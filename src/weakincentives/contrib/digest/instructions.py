@@ -25,7 +25,7 @@ _MAX_BYTES = 256 * 1024
 _MAX_RULES = 50  # files of one directory with rules
 _NESTED_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
 _FRONT_MATTER = re.compile(r"---\r?\n(.*?)\r?\n---\r?\n?", re.DOTALL)
-_SCOPE = re.compile(r"^(?:globs|applyTo|paths)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
+_SCOPE = re.compile(r"^(?:globs|applyTo|paths)[ \t]*:\s*(\S.*)$", re.MULTILINE)
 _OPTIONAL = re.compile(r"^alwaysApply\s*:\s*false\s*$", re.MULTILINE)
 _IMPORT_ONLY = re.compile(r"@(\S+)")
 _EVERYWHERE = ("**", "**/*", "*")
@@ -153,7 +153,7 @@ def _scope(text: str) -> str | None:
         return None
     pattern = _SCOPE.search(header[1])
     if pattern is not None and pattern[1].strip("\"'[] ") not in _EVERYWHERE:
-        return pattern[1]
+        return pattern[1].rstrip()
     return "" if _OPTIONAL.search(header[1]) else None
 
 

@@ -36,7 +36,7 @@ _MAX_PATH_STEPS = 1_000
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 _COMMON_DIR = "commondir"
-_GIT_FILE = re.compile(rb"gitdir:\s*(.*?)\s*\Z", re.DOTALL)
+_GIT_FILE = re.compile(rb"gitdir:(.*)", re.DOTALL)
 _CONFIGS = ("config", "config.worktree")
 _WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
 _MAX_GIT_FILE_BYTES = 1024 * 1024
@@ -218,7 +218,7 @@ class _Scan:
                 target = found.link_target
             elif name.casefold() == GIT and found.is_file:
                 pointer = _GIT_FILE.match(self._content(found.path))
-                target = None if pointer is None else os.fsdecode(pointer[1])
+                target = None if pointer is None else os.fsdecode(pointer[1].strip())
             elif name == _COMMON_DIR and found.is_file and "HEAD" in children:
                 target = os.fsdecode(self._content(found.path)).strip()
             if target:
@@ -237,7 +237,9 @@ class _Scan:
             return False
         if name == GIT:
             beginning = _GIT_FILE.match(self._content(found.path))
-            return beginning is not None and _leads_out(found.path, os.fsdecode(beginning[1]))
+            return beginning is not None and _leads_out(
+                found.path, os.fsdecode(beginning[1].strip())
+            )
         is_config = name in _CONFIGS and (is_git or GIT in above)
         return is_config and _WORKTREE.search(self._content(found.path)) is not None
 

@@ -28,7 +28,7 @@ _LONG_SHEBANG = re.compile(
     r"""#!/bin/sh\n'''exec' (["']?)(/[^\n]*/(?:python|pypy)[\w.-]*)\1 "\$0" "\$@"\n' '''\n"""
 )
 _ACTIVATED = re.compile(
-    r"""^(\s*(?:export )?VIRTUAL_ENV=)(["']?)(/[^"'\n]*)\2[ \t]*$""", re.MULTILINE
+    r"""^([ \t]*(?:export )?VIRTUAL_ENV=)(["']?)(/[^"'\n]*)\2[ \t]*$""", re.MULTILINE
 )
 _PLAIN = re.compile(r"[\w ./@+-]*")  # what a shell does not interpret inside quotes
 _LITERAL = re.compile(r"""(?<![\w\\])(["'])(/[^"'\\\n]*)\1""")

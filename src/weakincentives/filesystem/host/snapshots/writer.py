@@ -130,17 +130,19 @@ class TreeWriter:
             return self._batch.add_blob(size, _copy_pieces(content, descriptor))
         except ValueError:
             return None
-        finally:
-            os.ftruncate(descriptor, size)
 
 
 def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
     """Yield a large file in pieces, each of which is written first."""
+    written = 0
     for offset in range(0, content.size, _CHUNK_SIZE):
         check_time("Copy")
         piece = content.read(offset, _CHUNK_SIZE)
         write_piece(descriptor, piece)
+        written += len(piece)
         yield piece
+    # there may be a hole at its end; a file that was cut meanwhile gets no zeros
+    os.ftruncate(descriptor, written)
 
 
 def forget_unstable(captured: CapturedDirectory) -> None:
