@@ -5,7 +5,7 @@ packages or of caches, or if a `.gitignore` or `.ignore` file excludes it. The r
 are read once, when it is first seen, so that the answer for a path stays the same.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from weakincentives.filesystem.base import ReadableFilesystem, State
 from weakincentives.filesystem.base.primitives import Children
@@ -176,7 +176,23 @@ class SourceFilesystem(ReadableFilesystem):
         return {name: each for name, each in found.items() if each not in self._derived}
 
     def _children(self, path: str) -> Children:
-        return _group(self._stats(path))
+        files, directories, *others = self._base.names(path)
+        return Children(
+            self._leave_out_derived(path, files, is_file=True),
+            self._leave_out_derived(path, directories, is_directory=True),
+            *(self._leave_out_derived(path, each) for each in others),
+        )
+
+    def _leave_out_derived(
+        self, path: str, names: Iterable[str], *, is_file: bool = False, is_directory: bool = False
+    ) -> list[str]:
+        """Return the names of entries that are not derived, of one kind."""
+        derived = self._derived
+        return [
+            name
+            for name in names
+            if FileStat(join(path, name), is_file=is_file, is_directory=is_directory) not in derived
+        ]
 
     def _open(self, path: str) -> Content:
         return self._base.open(path)

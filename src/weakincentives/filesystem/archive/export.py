@@ -104,6 +104,35 @@ def _list_names(state: SearchableFilesystem, directory: str) -> list[list[str]]:
     return [[name for name in group if not name.startswith(RESERVED_PREFIX)] for group in groups]
 
 
+class _Listing:
+    """Looks up sorted paths, of which each directory is listed once."""
+
+    def __init__(self, state: SearchableFilesystem) -> None:
+        self._stats = state._stats  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
+        self._lookup = state._lookup  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
+        self._open: list[tuple[str, dict[str, FileStat]]] = []  # the directories above a path
+
+    def find(self, path: str) -> FileStat | None:
+        """Return the entry at `path`; None if it was removed."""
+        parent, _, name = path.rpartition("/")
+        while self._open and not _is_within(parent, self._open[-1][0]):
+            self._open.pop()
+        if not self._open or self._open[-1][0] != parent:
+            self._open.append((parent, self._list(parent)))
+        # one that is not listed may have been replaced, or its directory cannot be listed any more
+        return self._open[-1][1].get(name) or self._lookup(path)
+
+    def _list(self, directory: str) -> dict[str, FileStat]:
+        try:
+            return self._stats(directory)
+        except OSError:
+            return {}
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return not directory or path == directory or path.startswith(f"{directory}/")
+
+
 class Entry:
     """A file, link or directory to export."""
 
@@ -166,8 +195,9 @@ class EntryCollector:
     def _batches(self) -> Iterator[list[Entry]]:
         batch: list[Entry] = []
         size = 0
+        listing = _Listing(self._state)
         for escaped, path, is_parent in list_paths(self._state):
-            found = self._lookup(path)
+            found = listing.find(path)
             if found is None:
                 continue  # removed since it was listed
             entry = Entry(escaped.removesuffix("/"), found, is_parent=is_parent)

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base.readable import ReadableFilesystem
 from weakincentives.filesystem.text import Content, load
-from weakincentives.filesystem.types import FileStat
+from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import check_time, display_path, parents_of
 
 
@@ -30,6 +30,14 @@ class State:
             return self._filesystem._stats(path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
         except (FileNotFoundError, NotADirectoryError):
             return {}  # removed since it was listed
+
+    def names(self, path: str) -> Children:
+        """Return the names of a directory's entries, by kind.
+
+        Raises:
+            OSError: It is not a directory.
+        """
+        return self._filesystem._children(path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def has_same_tree(self, path: str, other: "State") -> bool:
         """Return whether a directory is known to be the same in `other`, with all below it."""
