@@ -28,7 +28,7 @@ from weakincentives.cli.dumps import dump_directory, find_last_run, link_timelin
 from weakincentives.cli.run.action import Action, action_options, check_repository
 from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
 from weakincentives.cli.run.continuation import EarlierRun
-from weakincentives.cli.run.job import Job, JobOptions, Start, find_timeline_path
+from weakincentives.cli.run.job import Job
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
 from weakincentives.cli.run.recovery import find_edits
@@ -39,6 +39,7 @@ from weakincentives.cli.run.sandbox import (
     resolve_sandbox,
     resolve_variables,
 )
+from weakincentives.cli.run.start import JobOptions, Start, find_timeline_path
 from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (

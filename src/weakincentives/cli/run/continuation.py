@@ -26,8 +26,8 @@ from weakincentives.cli.config import (
     load_settings,
 )
 from weakincentives.cli.dumps import StepArgument, dump_id, find_linked_timeline, parse_step
-from weakincentives.cli.run.job import Continuation, Start, add_instruction
 from weakincentives.cli.run.recovery import CopyState, list_names, recover_copy
+from weakincentives.cli.run.start import Continuation, Start, add_instruction
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
 from weakincentives.cli.state import exclusive_lock, find_places, new_place, state_exclusions

@@ -7,29 +7,34 @@ timeline as it happens, and however the run ends, a dump of the session and the 
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from weakincentives.adapters import (
     CancellationToken,
     Message,
     PromptResponse,
     ProviderAdapter,
-    RunOptions,
     StepLimitError,
     UserMessage,
     partial_response,
 )
-from weakincentives.cli.run.attachments import Attachment, add_attachments
+from weakincentives.cli.run.attachments import add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
 from weakincentives.cli.run.environment import environment_section
 from weakincentives.cli.run.instructions import prepare_instructions
-from weakincentives.cli.run.network import HostTraffic, count_traffic
+from weakincentives.cli.run.network import count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.recovery import keep_heartbeat
-from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
+from weakincentives.cli.run.result import JobResult
+from weakincentives.cli.run.start import (
+    Continuation,
+    JobOptions,
+    add_instruction,
+    find_timeline_path,
+)
 from weakincentives.cli.run.verification import (
     TestCommand,
     TestRun,
@@ -44,10 +49,8 @@ from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
-from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import (
-    MAX_SHELL_SECONDS,
     ShellLimits,
     shell_handlers,
     stop_processes,
@@ -56,7 +59,6 @@ from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     POSIX_LIMITS,
-    FilesystemSnapshot,
     HostFilesystem,
     ReadableFilesystem,
 )
@@ -71,7 +73,7 @@ from weakincentives.runtime import (
     TokenUsage,
 )
 from weakincentives.runtime.session import Session, append_all, dump_session_tree
-from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
+from weakincentives.runtime.timeline import SessionRecorder
 from weakincentives.sandbox import (
     NetworkConnection,
     SandboxUnavailableError,
@@ -94,101 +96,6 @@ _ADVICE: Mapping[type[BaseException], str] = {
     TestsFailedError: "reply, or allow more rounds with --test-rounds",
     SandboxUnavailableError: "see wink doctor, or choose another sandbox with --sandbox",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """The task and its limits; None means unlimited."""
-
-    task: str
-    dialect: DialectName
-    attachments: tuple[Attachment, ...] = ()
-    """Texts and pictures that are sent with the task."""
-    sandbox: RunSandbox = NO_COMMANDS
-    engine: str | None = None
-    """The engine that evaluates code; None if the model cannot."""
-    max_tokens: int | None = None
-    model_options: RunOptions = field(default_factory=RunOptions)
-    """Steps, context window, temperature and effort."""
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables for the model's commands."""
-    test: TestCommand | None = None
-    """The command that decides whether the run succeeded."""
-    command_seconds: float = MAX_SHELL_SECONDS
-    """The time limit of each command."""
-    seconds: float | None = None
-    dump: Path | None = None
-    dump_all: bool = False
-    """Whether derived files are dumped and recorded too."""
-    digest: bool = True
-    """Whether the prompt has a digest of the workspace."""
-    instructions: bool = True
-    """Whether the prompt has the instructions of the project and the user."""
-    origin: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Settings to record with the run, as the user gave them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """Where to go on: a session and its conversation, and the step where they are recorded."""
-
-    session: Session
-    messages: tuple[Message, ...]
-    """The conversation, with what the model shall do next."""
-    timeline: Path | None = None
-    """The recording; None if there is none."""
-    step: int | None = None
-    """The last step before; None if none is recorded."""
-    branch: str | None = None
-    instruction: str | None = None
-    """What the user said last, if it is not recorded yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a run begins: a locked copy, a session, and what was before."""
-
-    copy: WorkingCopy
-    session: Session
-    continuation: Continuation | None = None
-    since: FilesystemSnapshot | None = None
-    """The files of the copy at the beginning, if there were changes in them already."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """How a run ended; `error` says why there is no answer."""
-
-    status: Literal["done", "failed", "cancelled"]
-    answer: str
-    error: str | None
-    advice: str | None
-    signal: int | None
-    steps: int
-    tool_calls: int
-    usage: TokenUsage
-    seconds: float
-    session_id: str
-    cost: float | None = None
-    """In US dollars; None if a price is unknown."""
-    messages: tuple[Message, ...] = ()
-    """The conversation so far, without the system message."""
-    digest_tokens: int | None = None
-    """The size of the digest in the prompt, if it has one."""
-    tests: tuple[TestRun, ...] = ()
-    """The runs of the user's test command, in order."""
-    traffic: tuple[HostTraffic, ...] = ()
-    stopped: tuple[str, ...] = ()
-    """Commands that still ran in the background at the end, and were stopped."""
-    dump: Path | None = None
-    dump_error: str | None = None
-    left_out: tuple[str, ...] = ()
-    """Derived files and directories that are neither dumped nor recorded."""
-    timeline: Path | None = None
-    timeline_error: str | None = None
-    """Why the timeline is missing or incomplete."""
-    last_step: int | None = None
-    """The last step in the timeline."""
 
 
 @dataclass(slots=True)
@@ -547,26 +454,6 @@ class Job:
     def _sources(self, filesystem: ReadableFilesystem) -> ReadableFilesystem:
         """Return the files to dump."""
         return filesystem if self._derived is None else SourceFilesystem(filesystem, self._derived)
-
-
-def find_timeline_path(
-    directory: Path, session: Session, continuation: Continuation | None
-) -> Path:
-    """Return where a run is recorded: where it was before, or a new file in `directory`."""
-    if continuation is not None and continuation.timeline is not None:
-        return continuation.timeline
-    return directory / f"{session.session_id}{SUFFIX}"
-
-
-def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """Return a conversation with what the user says next.
-
-    Some providers reject two messages of the user in a row, so the last one is extended.
-    """
-    last = messages[-1] if messages else None
-    if isinstance(last, UserMessage):
-        return (*messages[:-1], replace(last, text=f"{last.text}\n\n{text}"))
-    return (*messages, UserMessage(text))
 
 
 def _describe(error: BaseException) -> str:

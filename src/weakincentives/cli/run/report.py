@@ -16,8 +16,9 @@ from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution, can_ask
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
+from weakincentives.cli.run.result import JobResult
+from weakincentives.cli.run.start import JobOptions
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.run.warnings import copy_warnings
 from weakincentives.cli.runs import note_changes

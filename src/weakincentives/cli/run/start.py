@@ -1,0 +1,95 @@
+"""How a run begins: its task and limits, and for one that goes on, what was before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from weakincentives.adapters import Message, RunOptions, UserMessage
+from weakincentives.cli.run.attachments import Attachment
+from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
+from weakincentives.cli.run.verification import TestCommand
+from weakincentives.contrib.review import WorkingCopy
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
+from weakincentives.filesystem import FilesystemSnapshot
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The task and its limits; None means unlimited."""
+
+    task: str
+    dialect: DialectName
+    attachments: tuple[Attachment, ...] = ()
+    """Texts and pictures that are sent with the task."""
+    sandbox: RunSandbox = NO_COMMANDS
+    engine: str | None = None
+    """The engine that evaluates code; None if the model cannot."""
+    max_tokens: int | None = None
+    model_options: RunOptions = field(default_factory=RunOptions)
+    """Steps, context window, temperature and effort."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Variables for the model's commands."""
+    test: TestCommand | None = None
+    """The command that decides whether the run succeeded."""
+    command_seconds: float = MAX_SHELL_SECONDS
+    """The time limit of each command."""
+    seconds: float | None = None
+    dump: Path | None = None
+    dump_all: bool = False
+    """Whether derived files are dumped and recorded too."""
+    digest: bool = True
+    """Whether the prompt has a digest of the workspace."""
+    instructions: bool = True
+    """Whether the prompt has the instructions of the project and the user."""
+    origin: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings to record with the run, as the user gave them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where to go on: a session and its conversation, and the step where they are recorded."""
+
+    session: Session
+    messages: tuple[Message, ...]
+    """The conversation, with what the model shall do next."""
+    timeline: Path | None = None
+    """The recording; None if there is none."""
+    step: int | None = None
+    """The last step before; None if none is recorded."""
+    branch: str | None = None
+    instruction: str | None = None
+    """What the user said last, if it is not recorded yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run begins: a locked copy, a session, and what was before."""
+
+    copy: WorkingCopy
+    session: Session
+    continuation: Continuation | None = None
+    since: FilesystemSnapshot | None = None
+    """The files of the copy at the beginning, if there were changes in them already."""
+
+
+def find_timeline_path(
+    directory: Path, session: Session, continuation: Continuation | None
+) -> Path:
+    """Return where a run is recorded: where it was before, or a new file in `directory`."""
+    if continuation is not None and continuation.timeline is not None:
+        return continuation.timeline
+    return directory / f"{session.session_id}{SUFFIX}"
+
+
+def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """Return a conversation with what the user says next.
+
+    Some providers reject two messages of the user in a row, so the last one is extended.
+    """
+    last = messages[-1] if messages else None
+    if isinstance(last, UserMessage):
+        return (*messages[:-1], replace(last, text=f"{last.text}\n\n{text}"))
+    return (*messages, UserMessage(text))
