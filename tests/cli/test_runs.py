@@ -297,6 +297,10 @@ def test_the_cache_of_digests_is_removed(wink: Wink, project: Path, tmp_path: Pa
     assert list(cache.iterdir())
     assert wink("clean", "--cache", "--yes").code == 0
     assert list(cache.iterdir()) == []
+    cache.rmdir()
+    cache.symlink_to(project)
+    assert wink("clean", "--cache", "--yes").code == 0
+    assert (project / "calc.py").exists()
 
 
 # --- completion ---

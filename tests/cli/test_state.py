@@ -99,6 +99,12 @@ def test_a_copy_in_the_temporary_directory_is_still_found(project: Path):
     assert find_place(place_id(copy.place)) == copy.place
 
 
+def test_a_directory_that_is_not_a_run_is_not_found():
+    for name in ("photos", "deadbeef"):
+        (runs_directory() / name).mkdir(parents=True)
+    assert find_places() == [runs_directory() / "deadbeef"]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 def test_a_copy_of_another_user_is_not_found(project: Path):
     copy = working_copy(project)

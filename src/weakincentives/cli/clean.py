@@ -267,8 +267,10 @@ def _find_dumps(removed: Sequence[Run], selection: Selection) -> Iterator[Item]:
 
 def _find_cache() -> Iterator[Item]:
     directory = cache_directory(os.environ)
-    if directory is not None and directory.is_dir():
-        yield _item("cache of digests", *directory.iterdir())
+    # a link is not followed, and what is not a file is not ours
+    if directory is not None and directory.is_dir() and not directory.is_symlink():
+        files = (each for each in directory.iterdir() if each.is_file() and not each.is_symlink())
+        yield _item("cache of digests", *files)
 
 
 def _item(name: str, *paths: Path) -> Item:

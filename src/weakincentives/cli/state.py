@@ -26,6 +26,7 @@ from weakincentives.posix import display_path
 LAST = "last"
 """The argument that names the newest run."""
 _ID_LENGTH = 8
+_NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
 _MAX_PLACES = 1_000  # of one session
 _OLD_PREFIX = "wink-run-"  # earlier versions kept copies in the temporary directory
 _MAX_NAMES = 5
@@ -151,8 +152,12 @@ def is_locked(path: Path) -> bool:
 def find_places() -> list[Path]:
     """Return the directories of the runs, unfinished ones and those of earlier versions too."""
     old = Path(tempfile.gettempdir())
-    found = [*_own_directories(runs_directory()), *_own_directories(old, _OLD_PREFIX)]
-    return sorted(found)
+    ours = (
+        each
+        for each in _own_directories(runs_directory())
+        if _NAME.fullmatch(each.name) or has_record(each)
+    )
+    return sorted([*ours, *_own_directories(old, _OLD_PREFIX)])
 
 
 def place_id(place: Path) -> str:
