@@ -329,3 +329,34 @@ def test_what_cannot_be_shortened_is_still_an_error() -> None:
         run(adapter, None)
     with pytest.raises(ValueError, match="context_window"):
         RunOptions(context_window=0)
+
+
+def test_a_summary_that_is_longer_than_what_it_replaces_is_cut() -> None:
+    thought = "I think about this for long. " * 300
+    calls = [ToolCall("read_file", {"path": f"f{at}.txt"}, f"c{at}") for at in range(6)]
+    steps = iter([*(Completion(thought, (call,)) for call in calls), Completion("done")])
+
+    def play(request: CompletionRequest) -> Completion:
+        return next(steps) if request.tools else Completion("blah " * 200_000)
+
+    adapter = ScriptedAdapter([play] * 30)
+    response, events = run(adapter, 20_000)
+    assert response.text == "done"
+    assert any(each.summarized for each in events)
+    assert max(estimate_tokens(each.messages) for each in adapter.requests) < 20_000
+
+
+def test_a_provider_that_refuses_every_request_ends_the_run() -> None:
+    requests: list[CompletionRequest] = []
+    steps = iter(map(reading, range(8)))
+
+    def play(request: CompletionRequest) -> Completion:
+        requests.append(request)
+        step = next(steps, None)
+        if step is None:
+            raise ContextTooLongError("more than the limit of ,,,")
+        return step
+
+    with pytest.raises(ContextTooLongError):
+        run(ScriptedAdapter([play] * 100), None)
+    assert len(requests) < 40

@@ -29,6 +29,7 @@ _CHARACTERS_PER_TOKEN = 3.0
 _MEDIA_TOKENS = 1_500
 _MAX_SUBJECT = 100
 _MAX_FIRST_LINE = 160
+_MAX_SUMMARY = 16_000  # characters; a summary or outline must be shorter than what it replaces
 _MAX_WISH = 8_000  # characters of what the user said in a turn that is summarized
 _SUBJECTS = (
     *("file_path", "path", "paths", "file_paths", "pattern", "command", "cmd", "query"),
@@ -177,6 +178,7 @@ def add_summary(
     text = summary.strip() or "\n".join(
         filter(None, (before.summary, *_transcript(parts, _TRANSCRIPT_LIMITS[-1])))
     )
+    text = _cut(text, _MAX_SUMMARY)
     wishes = [_cut(each.text, _MAX_WISH) for each in parts if isinstance(each, UserMessage)]
     said = _WISHES.format(wishes="\n\n".join(wishes)) if wishes else ""
     if before.summary and summary.strip():

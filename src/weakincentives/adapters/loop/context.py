@@ -35,7 +35,9 @@ _ENOUGH = 0.65  # more than this after shortening results needs a summary
 _WORTH = 0.1  # less than this is not summarized
 _REFUSED = 0.75  # of the tokens of a refused request: the window, if nobody says it
 _RATIOS = (0.25, 4.0)  # of reported to estimated tokens
-_WINDOW = re.compile(r"(?:maximum context length (?:is|of)|tokens >|limit of) *([\d,]{3,12})", re.I)
+_WINDOW = re.compile(
+    r"(?:maximum context length (?:is|of)|tokens >|limit of) *(\d[\d,]{2,11})", re.I
+)
 
 
 class Context:
