@@ -372,3 +372,17 @@ def test_a_commit_that_others_make_meanwhile_is_not_reverted(
     with BusyReview(copy) as review, pytest.raises(CommitError, match="update-ref failed"):
         commit_changes(review, "Do it\n")
     assert git(repository, "log", "-1", "--format=%s") == "mine\n"
+
+
+def test_a_link_that_becomes_a_directory_is_committed(repository: Path, tmp_path: Path) -> None:
+    (repository / "link").symlink_to("src")
+    git(repository, "add", "link")
+    git(repository, "commit", "-qm", "link")
+    copy = working_copy(repository, place=tmp_path / "place")
+    (copy.root / "link").unlink()
+    (copy.root / "link").mkdir()
+    (copy.root / "link/new").write_text("new\n")
+    with Review(copy) as review:
+        assert commit_changes(review, "Do it\n").paths == ("link", "link/new")
+    assert shown(repository) == "D\tlink\nA\tlink/new\n"
+    assert git(repository, "status", "--short") == ""
