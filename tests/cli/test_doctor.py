@@ -142,7 +142,7 @@ def test_settings_are_shown_with_where_they_come_from(
 
 def test_no_provider_is_said_plainly_with_what_to_do(wink: Wink, monkeypatch: pytest.MonkeyPatch):
     ending = wink("doctor").out.partition("Everything required is installed.\n")[2]
-    assert ending.startswith("But no provider is configured, so it cannot start:\n")
+    assert ending.startswith("But no provider is configured, so wink run cannot start:\n")
     assert "export OPENAI_API_KEY=... WINK_MODEL=openai:" in ending
     assert "or export ANTHROPIC_API_KEY=... WINK_MODEL=anthropic:" in ending
     assert "pip install" not in ending

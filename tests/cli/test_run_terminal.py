@@ -40,6 +40,7 @@ def test_no_answer_at_all_keeps_the_copy_and_a_narrow_terminal_gets_lines_that_f
     assert (project / "calc.py").read_text() == CALC
     [line] = [each for each in done.out.splitlines() if "write_file  " in each]
     assert len(line.rpartition("\x1b[2K")[2].rstrip()) <= 40
+    assert all(len(each) <= 40 for each in done.out.splitlines() if "[v]iew again" in each)
 
 
 def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copies: Copies):

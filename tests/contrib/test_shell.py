@@ -540,6 +540,9 @@ def test_the_event_of_a_call_has_the_exit_code_of_its_command(
 ):
     workspace.call(name, dialect, **arguments)
     assert outcome_of(workspace) == CommandOutcome(exit_code=3, tail="no")
+    workspace.run("no-such-program")
+    told = "No such program on PATH: 'no-such-program'"  # nobody printed it
+    assert outcome_of(workspace).tail.startswith(told)
     assert outcome_of(workspace).failed
 
 

@@ -249,7 +249,7 @@ def _check_providers() -> Check:
     ]
     if any(find_spec(PROVIDERS[provider].package) is None for provider in _EXAMPLES):
         steps.insert(0, _install("run"))
-    detail = f"{_NO_PROVIDER}, so it cannot start"
+    detail = f"{_NO_PROVIDER}, so wink run cannot start"
     fix = "; ".join((*steps[:-1], f"or {steps[-1]}"))
     return Check("model", "wink run", "absent", detail, fix)
 

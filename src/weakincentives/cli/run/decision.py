@@ -30,7 +30,7 @@ from weakincentives.cli.run.changes import (
 )
 from weakincentives.cli.run.commit import commit_lines, commit_message, describe_commit
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.question import find_command, prompt, read_text
+from weakincentives.cli.run.question import find_command, prompt, read_text, wrap_options
 from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
 from weakincentives.cli.state import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal
@@ -232,7 +232,7 @@ class Decision:
             conflicts = self._find_conflicts()
             options = self._options(conflicts)
             try:
-                outcome = self._execute_answer(prompt(", ".join(options.values())), conflicts)
+                outcome = self._execute_answer(prompt(wrap_options(options.values())), conflicts)
             except click.Abort:
                 self._print("")
                 return self._keep()

@@ -1,5 +1,7 @@
 """Questions to the user: what is typed after a question was shown, and which command it means."""
 
+import shutil
+import textwrap
 from collections.abc import Iterable
 
 import click
@@ -14,6 +16,12 @@ def prompt(question: str, *, default: str = "") -> str:
     while True:
         if answer := read_text(f"{question}{hint}: ") or default:
             return answer
+
+
+def wrap_options(options: Iterable[str]) -> str:
+    """Return the options as lines that end between words, with room for an answer."""
+    width = max(20, shutil.get_terminal_size().columns - len(": x "))
+    return textwrap.fill(", ".join(options), width, break_long_words=False, break_on_hyphens=False)
 
 
 def find_command(answer: str, names: Iterable[str]) -> str | None:

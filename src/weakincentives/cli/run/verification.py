@@ -158,7 +158,7 @@ def show_test(view: View, run: TestRun, number: int) -> None:
         "duration_ms": round(run.result.duration_ms),
         "output": run.tail(),
     }
-    lines = [] if run.passed else run.tail().split("\n")[-_MAX_SHOWN:]
+    lines = run.tail().split("\n")[-_MAX_SHOWN:] if run.tail() and not run.passed else []
     text = "\n".join((f"  tests: {run}", *(f"    {line}" for line in lines)))
     view.emit("test", facts, escape_controls(text))
 

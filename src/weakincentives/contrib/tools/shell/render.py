@@ -103,7 +103,7 @@ def command_outcome(
     tail = b""
     if result.exit_code:
         both = b"\n".join(filter(None, (result.out.data, result.err.data)))
-        tail = both if spool is None else spool.tail
+        tail = spool.tail if spool is not None and spool.tail else both
     streams = fit_streams(result.out, result.err, context.settings.budget)
     return CommandOutcome(
         exit_code=result.exit_code,
