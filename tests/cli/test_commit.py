@@ -32,7 +32,7 @@ def test_a_run_is_committed_and_taken_back(wink: Wink, repository: Path, script:
     assert git(repository, "status", "--short") == ""
     done = wink("review", "last", "--undo")
     assert done.code == 0
-    assert f"The commit {head[:10]} was taken off its branch." in done.err
+    assert f"The commit {head[:10]} was removed from its branch." in done.err
     assert (repository / "calc.py").read_text() == CALC
     assert git(repository, "log", "--format=%s") == "first\n"
     assert git(repository, "status", "--short") == ""

@@ -143,7 +143,7 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
         )
     elif undo and not is_interrupted:
         if commit:
-            echo(f"The commit {commit[:10]} was taken off its branch.")
+            echo(f"The commit {commit[:10]} was removed from its branch.")
         _print_undo(review, reverted, can_merge=is_partial and not merge)
     else:
         _print_rollback(reverted.paths, review.copy.original, reverted.kept)
