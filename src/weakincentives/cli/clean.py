@@ -82,7 +82,11 @@ class Item:
     is_flag=True,
     help="Runs whose changes nobody has decided about too; those changes are lost.",
 )
-@click.option("--dumps", is_flag=True, help="The dumps of runs without a working copy too.")
+@click.option(
+    "--dumps",
+    is_flag=True,
+    help="The dumps of removed runs, and of runs without a working copy, too.",
+)
 @click.option("--cache", is_flag=True, help="The cache of digests too.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
