@@ -193,13 +193,15 @@ def test_everything_is_kept_on_request(wink: Wink, cluttered: Path, script: Scri
 def test_an_ignored_file_that_the_model_writes_is_recorded(
     wink: Wink, cluttered: Path, script: Script
 ):
-    calls = [write("debug.log", "of the model\n"), write("build/new.txt"), edit()]
+    # the directory of the last one is new, and ignored as well
+    paths = ("build/new.txt", "src/node_modules/new.js")
+    calls = [write("debug.log", "of the model\n"), *map(write, paths), edit()]
     calls[0]["arguments"]["mode"] = "overwrite"
     run(wink, cluttered, script(*calls, "Done."))
     with open_timeline("last") as timeline:
         last = timeline.files(timeline.last)
         assert last.read("debug.log").content == "of the model\n"
-        assert last.exists("build/new.txt")
+        assert all(map(last.exists, paths))
         assert not last.exists("build/out.bin")
 
 

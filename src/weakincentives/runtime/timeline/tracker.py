@@ -153,7 +153,8 @@ class FileTracker:
         while pending:
             check_time("Recording")
             for each in state.children(pending.pop()).values():
-                if each.path not in self._entries and each in self._leave_out:
+                is_known = each.path in self._entries or each.path in self._paths
+                if not is_known and each in self._leave_out:
                     continue
                 left.discard(each.path)
                 self._make_way(each, removed)
