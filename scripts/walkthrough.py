@@ -83,7 +83,7 @@ RESTORED = """*** Begin Patch
 +    return sum(prices) * (100 - discount) / 100
 *** End Patch
 """
-INTRODUCTION = """# A walk through
+INTRODUCTION = """# A walkthrough
 
 A bug is fixed in a real terminal (tmux), from the installation to the commit, with a reply and a
 `kill -9` in between. `python -m scripts.walkthrough` plays it and writes this page: the screens
