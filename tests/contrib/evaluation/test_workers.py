@@ -52,6 +52,12 @@ def processes_below(pid: int) -> set[int]:
     return set(supervisor.live_processes(supervisor.descendants(pid)))
 
 
+def find_processes(which: Callable[[int], bool]) -> set[int]:
+    """Return our processes of a kind, once there is one: workers start in the background."""
+    wait_until(lambda: any(map(which, processes_below(os.getpid()))))
+    return {each for each in processes_below(os.getpid()) if which(each)}
+
+
 def is_server(pid: int) -> bool:
     """Return whether a process is the fork server of an engine."""
     return _name(pid) == "wink-evaluate" and _name(_parent(pid)) != "wink-evaluate"
@@ -132,9 +138,7 @@ def test_a_worker_can_use_nothing_of_the_machine(hostile: Run) -> None:
 
 def test_idle_processes_are_confined(engine: Engine) -> None:
     Run(engine, InMemoryFilesystem())("1 + 1")
-    workers = [each for each in processes_below(os.getpid()) if is_worker(each)]
-    assert workers
-    for pid in workers:
+    for pid in find_processes(is_worker):
         status = Path(f"/proc/{pid}/status").read_text()
         assert Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0") == b""
         assert "NoNewPrivs:\t1" in status
@@ -147,9 +151,7 @@ def test_idle_processes_are_confined(engine: Engine) -> None:
 def test_a_killed_process_is_replaced(engine: Engine, which: Callable[[int], bool]) -> None:
     run = Run(engine, InMemoryFilesystem())
     run("1 + 1")
-    killed = {each for each in processes_below(os.getpid()) if which(each)}
-    assert killed
-    for each in killed:
+    for each in find_processes(which):
         kill_and_wait(each)
     assert run("1 + 1").value_repr == "2"
 
