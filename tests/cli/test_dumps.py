@@ -203,6 +203,10 @@ def test_an_ignored_file_that_the_model_writes_is_recorded(
         assert last.read("debug.log").content == "of the model\n"
         assert all(map(last.exists, paths))
         assert not last.exists("build/out.bin")
+    with ZipFile(find_dump("last").archive) as archive:
+        names = archive.namelist()
+        assert all(any(name.endswith(each) for name in names) for each in ("debug.log", *paths))
+        assert not any(name.endswith("out.bin") for name in names)
 
 
 def test_a_resumed_run_has_again_what_was_left_out(

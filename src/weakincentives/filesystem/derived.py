@@ -51,11 +51,14 @@ class DerivedFiles:
         self._filesystem = filesystem
         self._rules: dict[str, tuple[IgnoreRules, int] | None] = {}
         self._seen: set[str] = set()
+        self._kept: set[str] = set()
         self.paths: list[str] = []
         """The outermost derived paths that were seen, of a bounded number."""
 
     def __contains__(self, found: FileStat) -> bool:
         """Whether an entry is derived, by itself or by a directory above it."""
+        if found.path in self._kept:
+            return False
         rules = self._directory_rules(found.path.rpartition("/")[0])
         if rules is None:
             return True
@@ -64,6 +67,12 @@ class DerivedFiles:
             self._seen.add(found.path)
             self.paths.append(found.path)
         return is_derived
+
+    def keep(self, path: str) -> None:
+        """Count a path as not derived from now on, because somebody has written it on purpose."""
+        while path and path not in self._kept:
+            self._kept.add(path)
+            path = path.rpartition("/")[0]
 
     def _is_excluded(self, found: FileStat, rules: IgnoreRules) -> bool:
         name = found.path.rpartition("/")[2]

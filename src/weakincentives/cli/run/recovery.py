@@ -114,6 +114,7 @@ def recover_copy(
         above = {parent for path in edited for parent in parents_of(path)}
         undone = {each.path for each in changes} - edited - above
         if undone:
+            files.snapshot(tag="interrupted call")  # nothing is lost, whoever wrote it
             write_changes(sources, last, files, undone.__contains__)
         return CopyState(
             files.snapshot(tag="round began"),
