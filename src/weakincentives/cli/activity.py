@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import IO, Any, Literal
 
 from rich.console import Console, RenderableType
@@ -17,6 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from weakincentives.cli.background import run_beside
 from weakincentives.cli.markdown import THEME
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 
@@ -70,13 +71,13 @@ def show_activity(
         yield
         return
     target = create_console() if console is None else console
-    started, finished = time.monotonic(), Event()
+    started = time.monotonic()
 
     def text() -> str:
         activity = describe if isinstance(describe, str) else describe()
         return escape_controls(f"{activity}{format_wait(time.monotonic() - started)}")
 
-    def work() -> None:
+    def work(finished: Event) -> None:
         if not target.is_terminal:
             if not finished.wait(notice_after):
                 target.print(f"{text()} ...", soft_wrap=True)
@@ -85,13 +86,8 @@ def show_activity(
             with show_live(target, lambda: render_status(spinner, text()), Lock()):
                 finished.wait()
 
-    thread = Thread(target=work, name="wink-activity", daemon=True)
-    thread.start()
-    try:
+    with run_beside(work, "wink-activity"):
         yield
-    finally:
-        finished.set()
-        thread.join()
 
 
 def format_wait(seconds: float) -> str:
@@ -119,21 +115,14 @@ def show_live(
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    finished = Event()
 
-    def refresh() -> None:
+    def refresh(finished: Event) -> None:
         while not finished.wait(1 / _REFRESH_RATE):
             with lock:
                 live.refresh()
 
-    thread = Thread(target=refresh, name="wink-live", daemon=True)
-    with live:
-        thread.start()
-        try:
-            yield
-        finally:
-            finished.set()
-            thread.join()
+    with live, run_beside(refresh, "wink-live"):
+        yield
 
 
 def render_status(spinner: Spinner, text: str) -> Table:

@@ -21,9 +21,10 @@ from weakincentives.contrib.review.records import (
     has_journal,
     history_path,
     read_record,
+    store_record,
     workspace_path,
 )
-from weakincentives.posix import read_regular, store_file, write_all
+from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, decode, encode
 
 Status: TypeAlias = Literal["running", "done", "failed", "cancelled"]
@@ -89,14 +90,14 @@ def begin_run(place: Path, *, session_id: str, task: str, model: str) -> None:
     record = read_run(place)
     if record is None:
         record = RunRecord(session_id, task, model, datetime.now(UTC))
-    _write(place, replace(record, status="running", changes=None))
+    store_record(place, _RECORD, encode(replace(record, status="running", changes=None)))
 
 
 def end_run(place: Path, status: Status, answer: str = "") -> None:
     """Record how a run ended, and what the model answered."""
     record = read_run(place)
     if record is not None:
-        _write(place, replace(record, status=status, answer=answer))
+        store_record(place, _RECORD, encode(replace(record, status=status, answer=answer)))
 
 
 def note_changes(review: Review) -> None:
@@ -105,7 +106,11 @@ def note_changes(review: Review) -> None:
     record = read_run(place)
     if record is not None:
         applies = len(_settled(read_record(place)))
-        _write(place, replace(record, changes=len(review.diff.entries), applies=applies))
+        store_record(
+            place,
+            _RECORD,
+            encode(replace(record, changes=len(review.diff.entries), applies=applies)),
+        )
 
 
 def read_run(place: Path) -> RunRecord | None:
@@ -213,18 +218,3 @@ def _sizes(directory: Path) -> Iterator[int]:
 
 def _date(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _write(place: Path, record: RunRecord) -> None:
-    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        data = encode(record)
-        store_file(
-            directory,
-            _RECORD,
-            lambda target: write_all(target, data),
-            permissions=0o600,
-            durable=True,
-        )
-    finally:
-        os.close(directory)

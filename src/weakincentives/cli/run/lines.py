@@ -5,7 +5,7 @@ Without a terminal there are only plain lines: nothing is drawn twice, and nothi
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event, RLock, Thread
+from threading import Event, RLock
 from typing import IO
 
 from rich.cells import cell_len
@@ -21,6 +21,7 @@ from weakincentives.cli.activity import (
     show_activity,
     show_live,
 )
+from weakincentives.cli.background import run_beside
 from weakincentives.cli.markdown import MarkdownStream
 from weakincentives.cli.run.progress import Progress, describe_target, result_text
 from weakincentives.cli.run.view import subscribe
@@ -103,12 +104,10 @@ class LinesView:
         region = _LiveRegion(self._stream, self._spinner, progress)
         return show_live(self._console, lambda: region, self._lock)
 
-    @contextmanager
-    def _report_waits(self, progress: Progress) -> Generator[None, None, None]:
+    def _report_waits(self, progress: Progress) -> AbstractContextManager[None]:
         """Print one line for each wait that is long."""
-        finished = Event()
 
-        def work() -> None:
+        def work(finished: Event) -> None:
             reported = -1.0
             while not finished.wait(min(1.0, self._notice_after / 4)):
                 started = progress.activity_started
@@ -116,13 +115,7 @@ class LinesView:
                     reported = started
                     self._print_line(Text(f"  {progress.describe_activity()} ..."))
 
-        thread = Thread(target=work, name="wink-waits", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            finished.set()
-            thread.join()
+        return run_beside(work, "wink-waits")
 
     def _on_text(self, piece: str) -> None:
         if self._progress is not None:

@@ -6,19 +6,19 @@ run had died: the run sets the date of a file every second, so that this can be 
 """
 
 import os
-from collections.abc import Container, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
+from weakincentives.cli.background import run_beside
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.review.copy import write_changes
 from weakincentives.contrib.review.records import open_files
 from weakincentives.filesystem import (
     Change,
-    FileStat,
     FilesystemSnapshot,
     ReadableFilesystem,
     diff,
@@ -64,25 +64,18 @@ def list_names(paths: Sequence[str]) -> str:
     return names if more <= 0 else f"{names} and {format_count(more, 'other')}"
 
 
-@contextmanager
-def keep_heartbeat(place: Path) -> Generator[None, None, None]:
+def keep_heartbeat(place: Path) -> AbstractContextManager[None]:
     """Set the date of a file in the place of a copy every second while a round runs."""
-    path, stopped = place / _HEARTBEAT, Event()
+    path = place / _HEARTBEAT
 
-    def beat() -> None:
+    def beat(stopped: Event) -> None:
         while True:
             with suppress(OSError):  # a full disk must not end the run
                 path.touch(0o600)
             if stopped.wait(_INTERVAL):
                 return
 
-    thread = Thread(target=beat, name="wink-heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
+    return run_beside(beat, "wink-heartbeat")
 
 
 def find_edits(copy: WorkingCopy, seen: FilesystemSnapshot) -> CopyState:
@@ -94,7 +87,7 @@ def find_edits(copy: WorkingCopy, seen: FilesystemSnapshot) -> CopyState:
 
 
 def recover_copy(
-    copy: WorkingCopy, last: ReadableFilesystem, recorded: Container[str], *, was_in_call: bool
+    copy: WorkingCopy, last: ReadableFilesystem, recorded: Iterable[str], *, was_in_call: bool
 ) -> CopyState:
     """Compare a copy with the files of its last step, and undo an interrupted call.
 
@@ -107,7 +100,10 @@ def recover_copy(
         was_in_call: Whether the run died during a tool call.
     """
     with open_files(copy) as files:  # this rolls back what was in the journal
-        sources = SourceFilesystem(files, _Unrecorded(files, recorded))
+        derived = DerivedFiles(files)
+        for path in recorded:
+            derived.keep(path)
+        sources = SourceFilesystem(files, derived)
         found = diff(last, sources, renames=False).entries
         changes = [each for each in found if not _is_special(each)]
         edited = _edited_paths(copy, changes) if was_in_call else {each.path for each in changes}
@@ -120,21 +116,6 @@ def recover_copy(
             files.snapshot(tag="round began"),
             _paths([each for each in changes if each.path in edited]),
             _paths([each for each in changes if each.path in undone]),
-        )
-
-
-class _Unrecorded:
-    """The derived files of a workspace that no step has recorded."""
-
-    def __init__(self, files: ReadableFilesystem, recorded: Container[str]) -> None:
-        self._derived = DerivedFiles(files)
-        self._recorded = recorded
-
-    def __contains__(self, found: object) -> bool:
-        return (
-            isinstance(found, FileStat)
-            and found.path not in self._recorded
-            and found in self._derived
         )
 
 

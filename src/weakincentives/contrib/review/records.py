@@ -205,11 +205,16 @@ def write_record(place: Path, record: CopyRecord) -> None:
     data = encode(record)
     if len(data) > _MAX_RECORD:
         raise CopyError(f"The record of the working copy would exceed {_MAX_RECORD:,} bytes")
+    store_record(place, _RECORD, data)
+
+
+def store_record(place: Path, name: str, data: bytes) -> None:
+    """Replace a file in the place of a copy atomically; only its owner can read it."""
     directory = os.open(place, _DIRECTORY_FLAGS)
     try:
         store_file(
             directory,
-            _RECORD,
+            name,
             lambda target: write_all(target, data),
             permissions=0o600,
             durable=True,

@@ -304,12 +304,16 @@ class HostFilesystem(BaseFilesystem):
         with self._listing_lock:
             descriptor = self._open_visible(path)
             try:
-                with os.scandir(descriptor) as entries:
-                    children, hidden = _group_by_kind(entries)
-                if hidden:
-                    self._remove_leftovers(descriptor, hidden)
+                return self._list(descriptor)
             finally:
                 os.close(descriptor)
+
+    def _list(self, descriptor: int) -> Children:
+        """Return the names in an open directory; remove temporary files of dead processes."""
+        with os.scandir(descriptor) as entries:
+            children, hidden = _group_by_kind(entries)
+        if hidden:
+            self._remove_leftovers(descriptor, hidden)
         return children
 
     def _stats(self, path: str) -> dict[str, FileStat]:
@@ -318,11 +322,7 @@ class HostFilesystem(BaseFilesystem):
         with self._listing_lock:
             descriptor = self._open_visible(path)
             try:
-                with os.scandir(descriptor) as entries:
-                    children, hidden = _group_by_kind(entries)
-                if hidden:
-                    self._remove_leftovers(descriptor, hidden)
-                for name in chain.from_iterable(children):
+                for name in chain.from_iterable(self._list(descriptor)):
                     try:
                         found = stat_entry(descriptor, name)
                     except FileNotFoundError:
