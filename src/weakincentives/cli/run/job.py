@@ -59,8 +59,6 @@ from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     POSIX_LIMITS,
-    FilesystemEvent,
-    FileWritten,
     HostFilesystem,
     ReadableFilesystem,
 )
@@ -156,7 +154,6 @@ class Job:
             )
             if not self._options.dump_all:
                 self._derived = DerivedFiles(filesystem)
-                stack.callback(filesystem.subscribe(self._keep_written))
             with self._view.show_activity(lambda: "preparing the workspace"):
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
@@ -170,11 +167,6 @@ class Job:
                 last_step=recording.last_step,
             )
             return self._dump(result, filesystem)
-
-    def _keep_written(self, event: FilesystemEvent) -> None:
-        """Dump what the model writes, even if it is ignored."""
-        if isinstance(event, FileWritten) and self._derived is not None:
-            self._derived.keep(event.path)
 
     def _stop_background(self, result: JobResult) -> JobResult:
         if self._sandbox is None:
@@ -217,7 +209,7 @@ class Job:
                 "run": self._describe_run(),
                 "left_out": [] if self._derived is None else self._derived.paths,
             },
-            leave_out=self._derived or (),
+            leave_out=self._derived,
         )
 
     def _describe_run(self) -> dict[str, object]:

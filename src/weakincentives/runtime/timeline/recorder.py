@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -16,7 +16,6 @@ from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
     FileDeleted,
-    FileStat,
     Filesystem,
     FilesystemEvent,
     FileWritten,
@@ -25,6 +24,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     StateReplaced,
 )
+from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
     ConversationStarted,
@@ -107,7 +107,7 @@ class SessionRecorder:
         at: int | None = None,
         branch: str | None = None,
         details: Mapping[str, Any] | None = None,
-        leave_out: Container[FileStat] = (),
+        leave_out: DerivedFiles | None = None,
         durable: bool = True,
         now: Callable[[], datetime] = SYSTEM_CLOCK.now,
     ) -> None:
@@ -121,8 +121,8 @@ class SessionRecorder:
                 new branch.
             branch: A name for the branch; by default `branch-` and the number of its first step.
             details: JSON values to keep in the first step, such as the options of the run.
-            leave_out: Entries of the workspace that are not recorded, such as `DerivedFiles`,
-                unless a tool writes to one of them.
+            leave_out: Entries of the workspace that are not recorded. Its `keep` is called for
+                each that a tool writes to.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 

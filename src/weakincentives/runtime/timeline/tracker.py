@@ -1,7 +1,7 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from weakincentives.filesystem import (
     StateReplaced,
 )
 from weakincentives.filesystem.base import State, outermost
+from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.posix import check_time, parallel_map, parent_of, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items
@@ -49,16 +50,18 @@ class FileTracker:
         filesystem: ReadableFilesystem,
         chunks: ChunkWriter,
         entries: dict[str, Entry],
-        leave_out: Container[FileStat] = (),
+        leave_out: DerivedFiles | None = None,
     ) -> None:
         """Store content with `chunks`; `entries` is the state recorded so far.
 
-        A walk ignores what is in `leave_out`, unless an event has named it before.
+        A walk ignores what is in `leave_out`, which keeps what is recorded or named by an event.
         """
         self._filesystem = filesystem
         self._chunks = chunks
         self._entries = entries
         self._leave_out = leave_out
+        for path in entries:
+            self._keep(path)
         self._by_content: dict[str, tuple[int, ...]] = {
             each.sha256: each.chunks for each in entries.values() if each.sha256
         }
@@ -79,10 +82,11 @@ class FileTracker:
                 self._must_read_all = True
             else:
                 self._paths |= event.rewritten
-        elif isinstance(event, EntryMoved):
-            self._paths |= {event.source, event.path}
-        else:
-            self._paths.add(event.path)
+            return
+        if isinstance(event, EntryMoved):
+            self._paths.add(event.source)
+        self._paths.add(event.path)
+        self._keep(event.path)
 
     @property
     def has_changes(self) -> bool:
@@ -153,8 +157,7 @@ class FileTracker:
         while pending:
             check_time("Recording")
             for each in state.children(pending.pop()).values():
-                is_known = each.path in self._entries or each.path in self._paths
-                if not is_known and each in self._leave_out:
+                if self._leave_out is not None and each in self._leave_out:
                     continue
                 left.discard(each.path)
                 self._make_way(each, removed)
@@ -163,6 +166,10 @@ class FileTracker:
                     pending.append(each.path)
         for each in sorted(left):
             self._remove(each, removed)
+
+    def _keep(self, path: str) -> None:
+        if self._leave_out is not None:
+            self._leave_out.keep(path)
 
     def _has_kept_content(self, known: Entry | None, found: FileStat) -> bool:
         """Return whether a file in a walk need not be read: no event named it."""
