@@ -16,6 +16,7 @@ from scripts.machine import (
     require_program,
     running_interpreter,
 )
+from scripts.node_packages import offer_node_packages
 from scripts.site import build
 from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
 
@@ -106,6 +107,7 @@ def test(_: Sequence[str]) -> None:
     install_missing()
     with step("programs"):
         offer_programs(_PROGRAMS)
+        offer_node_packages()
         offer_uv(running_interpreter())
     _check()
     _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
@@ -123,6 +125,7 @@ def test_long(_: Sequence[str]) -> None:  # noqa: PT019  a task of make
     install_missing()
     with step("set-up"):
         offer_programs(_PROGRAMS)
+        offer_node_packages()
         tools = _development()
         python = _benchmarking().program("python")
     _pytest(tools, "long tests", "--long", "--timeout", "7200")
@@ -303,6 +306,7 @@ def _development() -> Environment:
 
 def _benchmarking() -> Environment:
     offer_programs({"rg": "ripgrep"})
+    offer_node_packages()
     # apart from .venv, because the peers bring pytest plugins and 50 packages
     return environment(".venv-bench", running_interpreter(), ["--editable", ".[bench]"])
 
