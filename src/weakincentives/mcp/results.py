@@ -1,0 +1,109 @@
+"""The outcome of a tool call as the protocol returns it: content and structured content."""
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+
+from weakincentives.adapters import ToolOutcome
+from weakincentives.contrib.tools import ReadFileResult
+from weakincentives.filesystem import Filesystem
+from weakincentives.mcp.tools import MEDIA_TOOL
+from weakincentives.posix import display_path
+from weakincentives.prompt import Media
+
+MAX_MEDIA = 5 * 1024 * 1024
+"""Bytes of the largest binary file in one answer."""
+
+
+def to_result(
+    outcome: ToolOutcome,
+    filesystem: Filesystem,
+    *,
+    call: int | None = None,
+    changed: Sequence[str] = (),
+) -> CallToolResult:
+    """Return an outcome in the form of the protocol.
+
+    Args:
+        outcome: The outcome.
+        filesystem: The workspace, for the bytes of a binary file.
+        call: The number of the call, if it changed something.
+        changed: The paths that it changed.
+    """
+    result = outcome.result
+    if not result.success:
+        return error_result(outcome.text)
+    if outcome.call.name == MEDIA_TOOL and isinstance(result.value, ReadFileResult):
+        return _media_result(outcome, result.value, filesystem)
+    content: list[ContentBlock] = [TextContent(text=outcome.text)]
+    content += [_image(media) for media in result.media]
+    structured: dict[str, Any] = {"content": outcome.text}
+    if call is not None:
+        structured |= {"call": call, "changed": [display_path(path) for path in changed]}
+    return CallToolResult(content=content, structured_content=structured)
+
+
+def error_result(text: str) -> CallToolResult:
+    """Return the result of a call that failed, with a sentence for the model."""
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _media_result(
+    outcome: ToolOutcome, value: ReadFileResult, filesystem: Filesystem
+) -> CallToolResult:
+    """Return a binary file as the reference server does: image, audio or blob."""
+    if outcome.result.media:
+        media = outcome.result.media[0]
+    elif value.size_bytes > MAX_MEDIA:
+        return error_result(
+            f"{display_path(value.path)} has {value.size_bytes:,} bytes, more than the"
+            f" {MAX_MEDIA:,} that fit into one answer"
+        )
+    else:
+        media = Media(mime_type(value.path), filesystem.read_bytes(value.path).content)
+    data = base64.b64encode(media.data).decode()
+    kind = media.media_type.split("/")[0]
+    item = {
+        "type": kind if kind in ("image", "audio") else "blob",
+        "data": data,
+        "mimeType": media.media_type,
+    }
+    return CallToolResult(
+        content=[_media_block(value.path, media.media_type, data)],
+        structured_content={"content": [item]},
+    )
+
+
+def _media_block(path: str, media_type: str, data: str) -> ContentBlock:
+    if media_type.startswith("image/"):
+        return ImageContent(data=data, mime_type=media_type)
+    if media_type.startswith("audio/"):
+        return AudioContent(data=data, mime_type=media_type)
+    contents = BlobResourceContents(uri=file_uri(path), mime_type=media_type, blob=data)
+    return EmbeddedResource(resource=contents)
+
+
+def mime_type(path: str) -> str:
+    """Return the MIME type that a file's name suggests."""
+    return mimetypes.guess_type(path)[0] or "application/octet-stream"
+
+
+def file_uri(path: str) -> str:
+    """Return the URI of a file of the workspace."""
+    return "file:///" + quote(path.encode("utf-8", "surrogateescape"))
+
+
+def _image(media: Media) -> ImageContent:
+    return ImageContent(data=base64.b64encode(media.data).decode(), mime_type=media.media_type)

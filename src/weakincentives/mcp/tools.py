@@ -1,0 +1,93 @@
+"""Our tools as MCP describes them: title, schemas and annotations."""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, cast
+
+from mcp.types import Tool as McpTool
+from mcp.types import ToolAnnotations
+
+from weakincentives.contrib.tools import MkdirParams, WriteFileParams
+from weakincentives.contrib.tools.suite import SpecHandler
+from weakincentives.prompt import Tool
+
+MEDIA_TOOL = "read_media_file"
+"""The tool that returns pictures, sound and other binary files."""
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_CONTENT: Mapping[str, Any] = {
+    "type": "string",
+    "description": "The result as text, the same as in the content of the answer.",
+}
+_CHANGES: Mapping[str, Any] = {
+    "call": {
+        "type": "integer",
+        "description": "The number of this call, for undo and diff; only if it changed something.",
+    },
+    "changed": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "The paths that the call changed.",
+    },
+}
+_MEDIA: Mapping[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["image", "audio", "blob"]},
+            "data": {"type": "string", "description": "The bytes in base64."},
+            "mimeType": {"type": "string"},
+        },
+        "required": ["type", "data", "mimeType"],
+    },
+}
+
+
+def describe_tool(tool: Tool[Any, Any]) -> McpTool:
+    """Return a tool in the form of the protocol."""
+    return McpTool(
+        name=tool.name,
+        title=_title(tool.name),
+        description=tool.description,
+        input_schema=deepcopy(dict(tool.schema)),
+        output_schema=_output_schema(tool),
+        annotations=_annotations(tool),
+    )
+
+
+def _title(name: str) -> str:
+    words = [word.lower() for word in _WORD.findall(name)]
+    return " ".join(words).capitalize()
+
+
+def _output_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = {"content": dict(_CONTENT)}
+    if tool.name == MEDIA_TOOL:
+        properties = {"content": deepcopy(dict(_MEDIA))}
+    elif not tool.read_only:
+        properties.update(deepcopy(dict(_CHANGES)))
+    return {"type": "object", "properties": properties, "required": ["content"]}
+
+
+def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
+    if tool.read_only:
+        return ToolAnnotations(
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        )
+    requests = tool.handler.spec.requests if isinstance(tool.handler, SpecHandler) else ()
+    is_mkdir = requests == (MkdirParams,)
+    return ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=not is_mkdir,
+        idempotent_hint=is_mkdir or (requests == (WriteFileParams,) and not _has_mode(tool)),
+        open_world_hint=False,
+    )
+
+
+def _has_mode(tool: Tool[Any, Any]) -> bool:
+    """Return whether the tool can also append, so that a second call has another effect."""
+    return "mode" in cast("Mapping[str, object]", tool.schema["properties"])
