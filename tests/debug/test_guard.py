@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.debug.conftest import Client
-from weakincentives.debug.guard import is_loopback
+from weakincentives.loopback import is_loopback
 
 ROUTES = [
     "/",

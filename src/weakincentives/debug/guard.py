@@ -1,22 +1,18 @@
 """Who may ask: a token for every request, the right Host and Origin, and reading only.
 
-A web page that the user visits can send requests to this server too, and with a name that
-resolves to 127.0.0.1 it is even of the same origin (DNS rebinding). So the Host header must
-be ours, a foreign Origin is rejected, and the token is never sent along by another site.
+`weakincentives.loopback` says why. The token is never sent along by another site.
 """
 
-import hmac
-import ipaddress
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weakincentives.loopback import has_bearer_token, is_own_host, is_own_origin, is_token
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -31,13 +27,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 """What every answer carries."""
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _FOREIGN_SITES = frozenset({"cross-site", "same-site"})
-
-
-def create_token() -> str:
-    """Return a token that cannot be guessed."""
-    return secrets.token_urlsafe(32)
 
 
 class Guard:
@@ -62,12 +52,12 @@ class Guard:
     def _reject(self, request: Request) -> Response | None:
         """Return the answer to a request that did not come from this page or a program."""
         headers = request.headers
-        if not self._is_own_host(headers.get("host", "")):
+        host = headers.get("host", "")
+        if not is_own_host(host, host=self._host, port=self._port):
             return error_response(
                 HTTPStatus.FORBIDDEN, "The Host header is not the address of this server"
             )
-        origin = headers.get("origin")
-        if origin is not None and origin != f"http://{headers['host']}":
+        if not is_own_origin(headers.get("origin"), host):
             return error_response(HTTPStatus.FORBIDDEN, "Requests of other origins are rejected")
         if request.method not in {"GET", "HEAD"}:
             return error_response(
@@ -78,7 +68,7 @@ class Guard:
     def _admit(self, request: Request) -> Response | None:
         """Return the answer to a request without a valid token, or with one in its URL."""
         given = request.query_params.get("token")
-        if request.url.path == "/" and given is not None and self._is_token(given):
+        if request.url.path == "/" and given is not None and is_token(given, self._token):
             answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
             answer.set_cookie(self._cookie, self._token, path="/", httponly=True, samesite="strict")
             return answer
@@ -91,8 +81,7 @@ class Guard:
         )
 
     def _has_token(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(given.strip()):
+        if has_bearer_token(headers.get("authorization", ""), self._token):
             return True
         if headers.get("sec-fetch-site") in _FOREIGN_SITES:
             return False  # a page of another port on this machine is of the same site
@@ -100,47 +89,12 @@ class Guard:
             found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
         except CookieError:
             return False
-        return found is not None and self._is_token(found.value)
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
-
-    def _is_own_host(self, value: str) -> bool:
-        try:
-            parts = urlsplit(f"//{value}")
-            name, port = parts.hostname, parts.port
-        except ValueError:
-            return False
-        if name is None or port != self._port or "@" in value:
-            return False
-        return name in _LOOPBACK_NAMES or name == self._host or self._is_reachable_address(name)
-
-    def _is_reachable_address(self, name: str) -> bool:
-        """Return whether a name is an address, if the server listens on more than loopback.
-
-        An address cannot be rebound, unlike a name.
-        """
-        return not is_loopback(self._host) and _is_address(name)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can connect to a host."""
-    if host == "localhost":
-        return True
-    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+        return found is not None and is_token(found.value, self._token)
 
 
 def error_response(status: HTTPStatus, message: str) -> JSONResponse:
     """Return an error as JSON, with a sentence."""
     return JSONResponse({"error": message}, status)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,6 +1,5 @@
 """The debug server: a web page over recorded sessions, for one person on this machine."""
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,21 +16,14 @@ except ModuleNotFoundError as _error:
         "wink debug needs an extra: pip install 'weakincentives[debug]'", name=_error.name
     ) from _error
 
-from weakincentives.debug.guard import Guard, create_token, error_response, is_loopback
+from weakincentives.debug.guard import Guard, error_response
 from weakincentives.debug.routes import Routes
 from weakincentives.debug.store import SnapshotStore
-from weakincentives.errors import WinkError
+from weakincentives.loopback import LOOPBACK, RemoteHostError, create_token, listen
 
 __all__ = ["LOOPBACK", "DebugServer", "RemoteHostError", "ServerAddress", "create_app"]
 
-LOOPBACK = "127.0.0.1"
-"""The address that only this machine reaches."""
-_BACKLOG = 128
 _SHUTDOWN_SECONDS = 1
-
-
-class RemoteHostError(WinkError, ValueError):
-    """The server would listen on an address that other machines reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +67,7 @@ class DebugServer:
             RemoteHostError: Other machines reach the host, and `allow_remote` is not set.
             OSError: The port is in use, or the host is not this machine.
         """
-        if not allow_remote and not is_loopback(host):
-            raise RemoteHostError(
-                f"Other machines could connect to host {host!r};"
-                " add --allow-remote (allow_remote=True) if you want that"
-            )
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket = listen(host, port, allow_remote=allow_remote)
         self.address: ServerAddress = ServerAddress(
             host, self._socket.getsockname()[1], create_token()
         )
