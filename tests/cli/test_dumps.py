@@ -169,7 +169,7 @@ LEFT_OUT = [".git", "build", "debug.log", "env", "node_modules"]
 def test_what_can_be_had_again_is_left_out_and_named(
     wink: Wink, cluttered: Path, script: Script, dumps: Path
 ):
-    done = run(wink, cluttered, script(edit(), "Done."))
+    done = run(wink, cluttered, script(edit(), "Done."), "--dump", dumps)
     assert "  left out, since they can be had again: .git, build, debug.log and 2 more" in done.err
     [archive] = dumps.glob("*.fs.zip")
     files = set(ZipFile(archive).namelist())
@@ -191,13 +191,13 @@ def test_everything_is_kept_on_request(wink: Wink, cluttered: Path, script: Scri
 
 
 def test_an_ignored_file_that_the_model_writes_is_recorded(
-    wink: Wink, cluttered: Path, script: Script
+    wink: Wink, cluttered: Path, script: Script, dumps: Path
 ):
     # the directory of the last one is new, and ignored as well
     paths = ("build/new.txt", "src/node_modules/new.js")
     calls = [write("debug.log", "of the model\n"), *map(write, paths), edit()]
     calls[0]["arguments"]["mode"] = "overwrite"
-    run(wink, cluttered, script(*calls, "Done."))
+    run(wink, cluttered, script(*calls, "Done."), "--dump", dumps)
     with open_timeline("last") as timeline:
         last = timeline.files(timeline.last)
         assert last.read("debug.log").content == "of the model\n"
@@ -230,7 +230,7 @@ def test_a_resumed_run_has_again_what_was_left_out(
 def test_a_dump_is_found_by_every_name_it_has(
     wink: Wink, project: Path, script: Script, dumps: Path, tmp_path: Path
 ):
-    run(wink, project, script(edit(), "Done."))
+    run(wink, project, script(edit(), "Done."), "--dump", dumps)
     [path] = dumps.glob("*.timeline")
     [copy] = (tmp_path / "places" / "state" / "wink" / "runs").iterdir()
     stem = path.with_suffix("")

@@ -1,5 +1,6 @@
 """`wink run`: a task, a working copy, a diff and a decision."""
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import load_session
+from weakincentives.runtime.timeline import Timeline
+from weakincentives.runtime.timeline.chunks import ChunkWriter
 
 Copies = Callable[[], list[Path]]
 
@@ -275,6 +278,31 @@ def test_the_dump_has_the_session_and_the_files(
     files = InMemoryFilesystem()
     session = load_session(path, filesystem=files)
     assert [each.tool for each in session[ToolInvoked].all()] == ["edit_file"]
+    assert files.read("calc.py").content == FIXED
+
+
+def test_without_a_request_the_files_are_only_in_the_timeline(
+    wink: Wink, project: Path, script: Script
+):
+    done = run(wink, project, script(edit(), "Done."), "--discard", "--json")
+    path = Path(done.last["dump"])
+    assert not path.with_suffix(".fs.zip").exists()
+    assert load_session(path)[ToolInvoked].all()
+    with Timeline(path.with_suffix(".timeline")) as timeline:
+        assert timeline.files(timeline.last).read("calc.py").content == FIXED
+
+
+def test_the_archive_is_written_if_the_steps_are_not_all_recorded(
+    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ChunkWriter, "store", fail)
+    done = run(wink, project, script(edit(), "Done."), "--discard", "--json")
+    assert "No space left" in done.last["timeline_error"]
+    files = InMemoryFilesystem()
+    load_session(done.last["dump"], filesystem=files)
     assert files.read("calc.py").content == FIXED
 
 

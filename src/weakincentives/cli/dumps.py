@@ -1,7 +1,7 @@
 """Dumps on the command line: where they are, and which one an argument names.
 
 A dump has up to three files with one name: `.timeline` with every step, and at the end of a run
-`.jsonl` and `.fs.zip` with the last state.
+`.jsonl` with the session, and on request `.fs.zip` with the files.
 """
 
 import os

@@ -201,7 +201,9 @@ def run_options(command: F) -> F:
     "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
 )
 @click.option(
-    "--dump", metavar="DIR", help="Directory for the dump of session and files, and the steps."
+    "--dump",
+    metavar="DIR",
+    help="Directory for the recorded steps and the dump, with an archive of the files.",
 )
 @click.option("--no-dump", is_flag=True, help="Write neither a dump nor the steps.")
 @click.option(
@@ -386,6 +388,7 @@ def _job_options(
         command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
         seconds=settings["deadline"],
         dump=dump,
+        dump_files=settings["dump"] is not None,
         dump_all=settings["dump_all"] is True,
         digest=settings["digest"] is not False,
         instructions=settings["project_instructions"] is not False,

@@ -1,7 +1,7 @@
 """The job of one run: a model works on a task in a working copy until it answers or must stop.
 
 Each tool call is atomic: it is kept or rolled back as a whole. Every step is recorded in a
-timeline as it happens, and however the run ends, a dump of the session and the files is written.
+timeline as it happens, and however the run ends, a dump of the session is written.
 """
 
 import os
@@ -20,6 +20,7 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
+from weakincentives.cli.dumps import DumpPaths
 from weakincentives.cli.run.attachments import add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
 from weakincentives.cli.run.environment import environment_section
@@ -428,18 +429,29 @@ class Job:
 
     def _dump(self, result: JobResult, filesystem: HostFilesystem) -> JobResult:
         """Write the dump; if that fails, the user must not lose the changes."""
-        if self._options.dump is None:
+        directory = self._options.dump
+        if directory is None:
             return result
         with self._view.show_activity(lambda: "writing the dump"):
-            path, problem = self._write_dump(self._options.dump, filesystem)
+            files = filesystem if self._must_dump_files(directory, result) else None
+            path, problem = self._write_dump(directory, files)
         left_out = () if self._derived is None else tuple(self._derived.paths)
         return replace(result, dump=path, dump_error=problem, left_out=left_out)
 
+    def _must_dump_files(self, directory: Path, result: JobResult) -> bool:
+        """Return whether the dump needs an archive: the timeline has the files, if it is whole."""
+        if self._options.dump_files or result.timeline is None or result.timeline_error is not None:
+            return True
+        # an archive of an earlier round must not be older than the rest of the dump
+        return DumpPaths(directory / str(self._session.session_id)).archive.exists()
+
     def _write_dump(
-        self, directory: Path, filesystem: HostFilesystem
+        self, directory: Path, filesystem: HostFilesystem | None
     ) -> tuple[Path | None, str | None]:
         """Return the path of the dump, or why there is none."""
         try:
+            if filesystem is None:
+                return dump_session_tree(self._session, directory), None
             try:
                 state = self._sources(filesystem)
                 return dump_session_tree(self._session, directory, state), None

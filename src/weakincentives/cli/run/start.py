@@ -38,6 +38,9 @@ class JobOptions:
     """The time limit of each command."""
     seconds: float | None = None
     dump: Path | None = None
+    """The directory for the dump and the timeline; None if nothing is written."""
+    dump_files: bool = False
+    """Whether the dump has an archive of the files, beside the timeline that has every state."""
     dump_all: bool = False
     """Whether derived files are dumped and recorded too."""
     digest: bool = True
