@@ -177,7 +177,7 @@ def test_a_search_does_not_lose_files_in_silence(
     def exhausted(*_: object) -> object:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(RootedDirectory, "open_entry", exhausted)
+    monkeypatch.setattr(RootedDirectory, "open_listed", exhausted)
     with pytest.raises(OSError, match="Too many open files"):
         fs.grep("needle")
 

@@ -1,6 +1,7 @@
 """Access below one root: both ways to open, and what each rejects."""
 
 import errno
+import fcntl
 import gc
 import os
 import stat
@@ -92,6 +93,37 @@ def test_only_regular_files_are_opened_and_no_link_is_followed(
     with pytest.raises(OSError, match=r".") as caught:
         root.open_file(path)
     assert caught.value.errno in {errno.ELOOP, errno.EPERM, errno.ENOTDIR}
+
+
+@pytest.mark.parametrize("name", ["link", "out", "pipe", "a", "missing"])
+def test_what_has_replaced_a_listed_file_is_not_read(root: RootedDirectory, name: str) -> None:
+    before = open_descriptors()
+    with pytest.raises(OSError, match=r".") as caught:  # at once: nobody writes to the pipe
+        root.open_listed(root.descriptor, name)
+    assert caught.value.errno in {errno.ELOOP, errno.EPERM, errno.ENOENT}
+    assert open_descriptors() == before
+
+
+def test_a_listed_file_is_opened_even_if_somebody_has_a_lease_on_it(
+    root: RootedDirectory, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "leased").write_text("content")
+    holder = os.open(tree / "leased", os.O_RDWR)
+    open_now = os.open
+
+    def open_leased(path: str, flags: int, **options: int) -> int:
+        if flags & os.O_NONBLOCK and fcntl.fcntl(holder, fcntl.F_GETLEASE) != fcntl.F_UNLCK:
+            fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)  # the holder gives it up
+            raise BlockingIOError(errno.EAGAIN, "held")
+        return open_now(path, flags, **options)
+
+    fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    monkeypatch.setattr(os, "open", open_leased)
+    descriptor, found = root.open_listed(root.descriptor, "leased")
+    assert os.read(descriptor, 100) == b"content"
+    assert found.st_size == len("content")
+    os.close(descriptor)
+    os.close(holder)
 
 
 @pytest.mark.parametrize("path", ["link", "out", "a/b/f", "pipe", "link/b", "missing", "a/b/f/x"])

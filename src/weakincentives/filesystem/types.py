@@ -73,7 +73,7 @@ class Children(NamedTuple):
     specials: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class FileStat:
     """Metadata of a file, directory, symbolic link or special file."""
 
@@ -86,6 +86,29 @@ class FileStat:
     permissions: int = 0o644
     link_target: str | None = None
     hasher: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
+
+    def __init__(
+        self,
+        path: str,
+        is_file: bool,  # noqa: FBT001  a field, positional in the specification
+        is_directory: bool,  # noqa: FBT001  the same
+        size_bytes: int = 0,
+        created_at: datetime | None = None,
+        modified_at: datetime | None = None,
+        permissions: int = 0o644,
+        link_target: str | None = None,
+        hasher: Callable[[], str | None] | None = None,
+    ) -> None:
+        """Set the fields through their slots; a walk makes thousands of these."""
+        _set_stat_path(self, path)
+        _set_stat_is_file(self, is_file)
+        _set_stat_is_directory(self, is_directory)
+        _set_stat_size_bytes(self, size_bytes)
+        _set_stat_created_at(self, created_at)
+        _set_stat_modified_at(self, modified_at)
+        _set_stat_permissions(self, permissions)
+        _set_stat_link_target(self, link_target)
+        _set_stat_hasher(self, hasher)
 
     @property
     def is_symlink(self) -> bool:
@@ -308,6 +331,15 @@ def _setter(owner: type, name: str) -> Callable[[object, object], None]:
     return vars(owner)[name].__set__
 
 
+_set_stat_path = _setter(FileStat, "path")
+_set_stat_is_file = _setter(FileStat, "is_file")
+_set_stat_is_directory = _setter(FileStat, "is_directory")
+_set_stat_size_bytes = _setter(FileStat, "size_bytes")
+_set_stat_created_at = _setter(FileStat, "created_at")
+_set_stat_modified_at = _setter(FileStat, "modified_at")
+_set_stat_permissions = _setter(FileStat, "permissions")
+_set_stat_link_target = _setter(FileStat, "link_target")
+_set_stat_hasher = _setter(FileStat, "hasher")
 _set_name = _setter(FileEntry, "name")
 _set_path = _setter(FileEntry, "path")
 _set_is_file = _setter(FileEntry, "is_file")

@@ -157,6 +157,29 @@ class RootedDirectory:
             return open_from_pin(self._open_atomically(directory, encoded, _PIN_NOFOLLOW), name)
         return open_from_pin(self._open_segment(encoded, _PIN_NOFOLLOW, directory), name)
 
+    def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+        """Open a file in an open directory that has just listed it as a regular file.
+
+        It takes half the calls of `open_entry`. What has replaced the file since is opened
+        without waiting for it, and closed unless it is regular.
+
+        Raises:
+            PermissionError: It is not a regular file any more.
+        """
+        _encode(name)
+        try:
+            descriptor = os.open(name, _READ_ENTRY, dir_fd=directory)
+        except BlockingIOError:  # somebody holds a lease on it: only a blocking call breaks that
+            return self.open_entry(directory, name)
+        try:
+            found = check_regular(os.fstat(descriptor), name)
+            if self._device not in (None, found.st_dev):
+                raise os_error(errno.EXDEV, name)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor, found
+
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of `path`, and its target if it is a link."""
         if not path:

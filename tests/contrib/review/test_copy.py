@@ -176,6 +176,67 @@ def test_a_copy_is_not_read_again_for_its_first_snapshot(
         assert view.stat("large").content_hash == files.stat("large").content_hash
 
 
+def test_nothing_is_looked_at_again_for_the_first_snapshot(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise AssertionError("listed again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Walk, "_list", refuse)
+        copy = working_copy(original, place=tmp_path / "place")
+    with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
+        assert not diff(files.view(copy.base), files)
+
+
+@pytest.mark.parametrize("is_coarse", [False, True])
+def test_a_change_right_after_the_copy_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_coarse: bool
+) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    (original / "file").write_text("before")
+    with monkeypatch.context() as patched:
+        if is_coarse:  # a file system whose clock does not tick in time
+            patched.setattr(writer, "outlast_timestamp", lambda *_: False)
+        copy = working_copy(original, place=tmp_path / "place")
+    copied = copy.root / "file"
+    found = copied.stat()
+    copied.write_text("after!")
+    os.utime(copied, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with Review(copy) as review:
+        assert [each.path for each in review.diff.entries] == ["file"]
+
+
+def test_a_file_of_the_copy_is_not_read_again_by_the_next_process(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = working_copy(original, place=tmp_path / "place")
+
+    def refuse(*_: object) -> str:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(Walk, "_store_blob", refuse)
+    with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
+        assert not diff(files.view(copy.base), files.view(files.snapshot()))
+
+
+@pytest.mark.parametrize("permissions", [0o000, 0o400, 0o666, 0o777, 0o4755])
+def test_permissions_are_copied_whatever_the_umask_is(tmp_path: Path, permissions: int) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    (original / "file").write_text("content")
+    (original / "file").chmod(permissions)
+    if os.geteuid() and not permissions & 0o400:
+        pytest.skip("the file cannot be read")
+    mask = os.umask(0o077)
+    try:
+        copy = working_copy(original, place=tmp_path / "place")
+    finally:
+        os.umask(mask)
+    assert (copy.root / "file").stat().st_mode & 0o7777 == permissions
+
+
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_a_file_that_changes_while_it_is_copied_is_stored_as_it_was_copied(
     tmp_path: Path, size: int

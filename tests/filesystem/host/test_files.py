@@ -8,7 +8,12 @@ import pytest
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.host import files as hostfile
-from weakincentives.filesystem.host.files import HostFile, LineIndexes, identity_of
+from weakincentives.filesystem.host.files import (
+    HostFile,
+    LineIndexes,
+    identity_of,
+    outlast_timestamp,
+)
 
 LINE = "a line of text\n"
 
@@ -144,6 +149,18 @@ def test_a_file_is_closed_once(path: Path) -> None:
         pass
     with pytest.raises(OSError, match="Bad file"):
         content.read(0, 1)
+
+
+def test_a_change_after_the_tick_of_the_clock_has_a_later_timestamp(path: Path) -> None:
+    directory = os.open(path.parent, os.O_RDONLY)
+    for _ in range(20):
+        path.write_text("before")
+        before = path.stat().st_ctime_ns
+        assert outlast_timestamp(directory, before)
+        path.write_text("after!")
+        assert path.stat().st_ctime_ns > before
+    assert not outlast_timestamp(directory, path.stat().st_ctime_ns + 10**15)
+    os.close(directory)
 
 
 def test_the_identity_is_that_of_the_stat(path: Path) -> None:

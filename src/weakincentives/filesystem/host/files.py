@@ -16,6 +16,7 @@ Identity: TypeAlias = tuple[int, int, int, int, int, int]
 _MAX_LINE_INDEXES = 64
 _BLOCK_SIZE = 512  # bytes in the unit of st_blocks
 _RACY_NS = 100_000_000  # a file this new may change again within one clock tick
+_TICK_SECONDS = 0.001  # the clock of a file system advances every 1 to 10 of these
 _COARSE_NS = 2_000_000_000  # the same where timestamps have whole seconds
 identity_of: Callable[[os.stat_result], Identity] = attrgetter(
     "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode"
@@ -94,6 +95,21 @@ class HostFile(Content):
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+def outlast_timestamp(directory: int, changed_ns: int) -> bool:
+    """Wait until a change in this file system gets a later timestamp than `changed_ns`.
+
+    Return False if that takes too long, as where timestamps have whole seconds. The directory
+    is given by its descriptor; its times are changed.
+    """
+    end = time.monotonic_ns() + _RACY_NS
+    while time.monotonic_ns() < end:
+        os.utime(directory)
+        if os.fstat(directory).st_ctime_ns > changed_ns:
+            return True
+        time.sleep(_TICK_SECONDS)
+    return False
 
 
 def is_stable(key: Identity) -> bool:

@@ -69,6 +69,7 @@ from weakincentives.posix import (
 )
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+_HAS_BIRTH_TIME = hasattr(os.stat_result, "st_birthtime")
 _MAX_SWEPT_ENTRIES = 10_000  # that a new instance searches for leftovers
 
 
@@ -293,7 +294,7 @@ class HostFilesystem(BaseFilesystem):
             is_file=is_file,
             is_directory=stat.S_ISDIR(found.st_mode),
             size_bytes=found.st_size if is_file else 0,
-            created_at=_birth_time(found),
+            created_at=_birth_time(found) if _HAS_BIRTH_TIME else None,
             modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
             permissions=stat.S_IMODE(found.st_mode),
             link_target=target,
@@ -378,7 +379,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _open_listed_file(self, directory: int, path: str) -> HostFile | None:
         try:
-            opened = self._directory.open_entry(directory, path.rpartition("/")[2])
+            opened = self._directory.open_listed(directory, path.rpartition("/")[2])
         except OSError as error:
             if is_skippable(error):
                 return None

@@ -20,7 +20,7 @@ from weakincentives.filesystem.host.snapshots.partial import merge_tree
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
-from weakincentives.filesystem.host.snapshots.writer import TreeWriter, forget_unstable
+from weakincentives.filesystem.host.snapshots.writer import TreeWriter, WrittenTree
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import (
     ObjectStore,
@@ -152,14 +152,12 @@ class WorkspaceCommits:
             snapshot = self._commit(result.tree, tag, batch)
         objects.refresh()  # so that the new pack is missed if it disappears
         if written is not None:
-            forget_unstable(result.directory)  # nobody else has changed it until now
+            written.settle(self.directory)  # nobody else has changed it until now
         self.tracker.accept(result)  # not before its objects are stored
         self.tracker.save_index(self.repository, min_changes=_MIN_INDEX_CHANGES)
         return snapshot, result.tree
 
-    def _fill(
-        self, batch: PackTransaction, fill: Callable[[TreeWriter], None]
-    ) -> CapturedDirectory:
+    def _fill(self, batch: PackTransaction, fill: Callable[[TreeWriter], None]) -> WrittenTree:
         with closing(TreeWriter(self.directory, batch)) as writer:
             fill(writer)
             return writer.finish()

@@ -26,6 +26,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
     store_commit_tree,
 )
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
+from weakincentives.filesystem.host.snapshots.writer import WrittenTree
 from weakincentives.filesystem.manifest import SnapshotManifest
 from weakincentives.gitstore import PackTransaction, Repository
 from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
@@ -243,17 +244,20 @@ class ChangeTracker:
         self,
         repository: Repository,
         batch: PackTransaction,
-        written: CapturedDirectory | None = None,
+        written: WrittenTree | None = None,
     ) -> CaptureResult:
         """Capture the directory; new objects are added to `batch`.
 
-        What is as it was `written` is not read; the objects of that capture are in `batch`.
+        What was just `written` is not looked at; the objects of that capture are in `batch`.
         """
         repository.objects.refresh(closely=True)
         epoch = f"{repository.epoch()} {repository.objects.losses}"
         # after another garbage collection or loss, stored objects may be gone
         last = self._last if epoch == self._epoch else None
-        prior = last or written or self._load_index(repository)
+        if last is None and written is not None:
+            prior = written.captured
+        else:
+            prior = last or self._load_index(repository)
         with self._watch_lock:
             if not self._running:
                 self._collect()
@@ -265,7 +269,10 @@ class ChangeTracker:
         is_complete = self._captured_invalidations == invalidations and last is not None
         # what a running program stores into memory mappings is not reported yet
         trusted = self._exclusive and is_complete and not running
-        found = self._capture(batch, prior, touched if trusted else None, watcher)
+        scope = touched if trusted else None
+        if last is None and written is not None:
+            scope = written.missed
+        found = self._capture(batch, prior, scope, watcher)
         is_alone = not running and started == self._started
         if is_alone and watcher is not None:
             watcher.forget_new(touched if trusted else None)

@@ -7,8 +7,9 @@ because it can be filled again.
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from weakincentives.filesystem.host.files import identity_of
+from weakincentives.filesystem.host.files import identity_of, outlast_timestamp
 from weakincentives.filesystem.host.snapshots.tree import (
     Captured,
     CapturedDirectory,
@@ -33,6 +34,22 @@ _OWNER_ACCESS = 0o700
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenTree:
+    """The capture of what was written."""
+
+    captured: CapturedDirectory
+    missed: frozenset[str]
+    """Files that are not in it, because they changed while they were read."""
+    changed_ns: int
+    """The timestamp of the last change of a file."""
+
+    def settle(self, directory: RootedDirectory) -> None:
+        """Let every later change of a file show in its stat, or else forget that stat."""
+        if not outlast_timestamp(directory.descriptor, self.changed_ns):
+            _forget_unstable(self.captured)
+
+
 class TreeWriter:
     """Writes entries below an empty directory; each directory is added before its entries.
 
@@ -45,6 +62,8 @@ class TreeWriter:
         self._batch = batch
         self._children: dict[str, dict[str, Captured]] = {"": {}}
         self._permissions: dict[str, int] = {}
+        self._missed: set[str] = set()
+        self._changed_ns = 0  # the timestamp of the last file
         self._parent: str = ""
         self._descriptor = directory.open_directory("")
 
@@ -73,32 +92,34 @@ class TreeWriter:
     ) -> None:
         """Create a file; blocks of zeros become holes."""
         parent, name = self._enter(path)
-        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
+        descriptor = os.open(name, _NEW_FILE, permissions & 0o777, dir_fd=parent)
         try:
             blob = self._write(descriptor, content)
-            os.fchmod(descriptor, permissions)
             if modified_ns is not None:
                 os.utime(descriptor, ns=(modified_ns, modified_ns))
             found = os.fstat(descriptor)
+            if stat.S_IMODE(found.st_mode) != permissions:  # the umask, or a bit beyond the nine
+                os.fchmod(descriptor, permissions)
+                found = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if blob is not None:
-            node = CapturedFile.of(name, blob, identity_of(found))
-            node.identity = identity_of(found)  # too new to be stable: see `forget_unstable`
-            self._add(path, name, node)
+        if blob is None:
+            self._missed.add(path)
+            return
+        self._changed_ns = max(self._changed_ns, found.st_ctime_ns)
+        node = CapturedFile.of(name, blob, identity_of(found))
+        node.identity = identity_of(found)  # too new to be stable: see `settle`
+        self._add(path, name, node)
 
-    def finish(self) -> CapturedDirectory:
-        """Set the permissions of directories, and return the capture of everything.
-
-        What is not in it, such as a file that changed while it was read, is left to the
-        next walk.
-        """
+    def finish(self) -> "WrittenTree":
+        """Set the permissions of directories, and return the capture of everything."""
         root = os.fstat(self._directory.descriptor)
         for path, permissions in reversed(self._permissions.items()):  # children first
             parent, name = self._enter(path)
             set_permissions(parent, name, permissions)
             self._add(path, name, self._complete(path, permissions))
-        return self._complete("", stat.S_IMODE(root.st_mode))
+        top = self._complete("", stat.S_IMODE(root.st_mode))
+        return WrittenTree(top, frozenset(self._missed), self._changed_ns)
 
     def _complete(self, path: str, permissions: int) -> CapturedDirectory:
         children = sort_as_git(self._children.pop(path))
@@ -145,7 +166,7 @@ def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
     os.ftruncate(descriptor, written)
 
 
-def forget_unstable(captured: CapturedDirectory) -> None:
+def _forget_unstable(captured: CapturedDirectory) -> None:
     """Forget the stat of each file that could change without a visible change of its stat."""
     pending = [captured]
     while pending:
