@@ -157,7 +157,7 @@ def coverage(_: Sequence[str]) -> None:
     with step("set-up"):
         tool = _development().program("coverage")
     with step("tests"):
-        output_of([tool, "run", "-m", "pytest", "-m", "not slow", "-n", "2"], environment=_quick())
+        output_of([tool, "run", "-m", "pytest", "-m", "not slow", "-n", "2"])
         output_of([tool, "combine"])
     hand_over_to([tool, "report"])
 
@@ -247,19 +247,8 @@ def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     """Run the tests and print pytest's own closing line."""
     command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
     with step(name):
-        printed = output_of(command, environment=_quick())
+        printed = output_of(command)
     print(printed.rstrip().rpartition("\n")[2], flush=True)
-
-
-def _quick() -> dict[str, str]:
-    """Return the variables with which tests run fastest."""
-    # the tests start hundreds of processes, each of which would compile the package again
-    quick = {"PYTHONDONTWRITEBYTECODE": ""}
-    # thousands of tests wait for a disk to have what they wrote: memory has it at once
-    memory = Path("/dev/shm")
-    if "TMPDIR" not in os.environ and memory.is_dir():
-        quick["TMPDIR"] = str(memory)
-    return quick
 
 
 def _checked_wheel(directory: Path) -> Path:

@@ -1,8 +1,13 @@
-"""Setup of all tests: sizes, property tests, collection of large suites, signals."""
+"""Setup of all tests: speed, sizes, property tests, collection of large suites, signals."""
 
 import gc
+import os
+import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,12 +42,30 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the sizes, and handle signals even where a shell or `nohup` has them ignored."""
+    """Choose sizes and directories, and handle signals where a shell or `nohup` ignores them."""
+    _keep_bytecode()
+    _write_to_memory()
     set_long(bool(config.getoption("--long")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _keep_bytecode() -> None:
+    """Compile modules once, and not in each of the many processes that the tests start."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def _write_to_memory() -> None:
+    """Keep temporary files in memory: thousands of tests wait for a disk to have what they wrote.
+
+    Only if there is room: in a container, this directory often has 64 MB.
+    """
+    memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free > 4e9:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
