@@ -10,6 +10,7 @@ from tests.cli.workplace import Script, Wink, edit
 from weakincentives.adapters.messages import load_messages
 from weakincentives.cli.dumps import find_timeline
 from weakincentives.cli.run import digest as run_digest
+from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime.timeline import Timeline
 
 TAG = "workspace-digest"
@@ -148,6 +149,24 @@ def test_the_prompt_is_the_same_for_the_same_tree(wink: Wink, project: Path, scr
     assert changed != first
     # what comes before the digest is the same, for the caches of providers
     assert changed.partition(f"<{TAG} ")[0] == first.partition(f"<{TAG} ")[0]
+
+
+def test_the_next_run_on_the_same_tree_lists_nothing_for_its_prompt(
+    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    (project / "docs").mkdir(exist_ok=True)
+    (project / "docs" / "AGENTS.md").write_text("Wrap lines.\n")
+    first = system_message(run(wink, project, script("Done.")))
+
+    def refuse(*_: object) -> object:
+        raise AssertionError("listed again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HostFilesystem, "list", refuse)
+        assert system_message(run(wink, project, script("Done."))) == first
+    (project / "docs" / "AGENTS.md").write_text("Wrap no lines.\n")
+    (project / "other.py").write_text("def other(): ...\n")
+    assert "other.py" in system_message(run(wink, project, script("Done.")))
 
 
 @pytest.mark.parametrize("how", ["option", "file", "variable"])

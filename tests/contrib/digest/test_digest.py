@@ -16,6 +16,7 @@ from weakincentives.contrib.digest import (
     digest_workspace,
     estimate_tokens,
     repo_map,
+    take_inventory,
 )
 from weakincentives.contrib.digest.budget import fit_lines, lines_tokens
 from weakincentives.filesystem import Content, Filesystem, HostFilesystem, InMemoryFilesystem
@@ -233,6 +234,52 @@ def test_a_workspace_that_was_captured_is_not_read_for_the_digest_that_it_had(ca
         assert digest_workspace(fs, cache=cache, tokens=MIN_TOKENS).text != first.text
         assert digest_workspace(fs, cache=cache, quote_instructions=False).text != first.text
     assert digest_workspace(HostFilesystem(captured)) == first
+
+
+def test_a_workspace_with_a_snapshot_is_not_even_listed_again(captured: Path):
+    git_dir, cached = captured.parent / "git", captured.parent / "cache"
+    with CountingFilesystem(captured, git_dir=git_dir) as fs:
+        tree = State(fs.view(fs.snapshot())).tree_id()
+        cache = DigestCache(cached)
+        listed = take_inventory(fs, tree=tree, cache=cache)
+        first = digest_workspace(fs, cache=cache, inventory=listed)
+    assert first == digest_workspace(HostFilesystem(captured))
+    gone = InMemoryFilesystem()
+    cache = DigestCache(cached)
+    again = take_inventory(gone, tree=tree, cache=cache)
+    assert (again.files, again.paths, again.ignored) == (listed.files, listed.paths, listed.ignored)
+    assert digest_workspace(gone, cache=cache, inventory=again) == first
+    assert take_inventory(gone, tree="other", cache=cache).files == []
+    assert take_inventory(gone, cache=cache).files == []
+
+
+def test_equal_states_have_equal_tree_ids(captured: Path):
+    with HostFilesystem(captured, git_dir=captured.parent / "git") as fs:
+        before = State(fs.view(fs.snapshot())).tree_id()
+        assert before == State(fs.view(fs.snapshot())).tree_id()
+        (captured / "README.md").chmod(0o600)
+        fs.invalidate()
+        changed = State(fs.view(fs.snapshot())).tree_id()
+        assert changed != before
+        fs.write("shop/new.py", "")
+        assert State(fs.view(fs.snapshot())).tree_id() != changed
+        assert State(fs).tree_id() is None
+    assert before is not None
+
+
+def test_an_inventory_with_something_unreadable_is_not_kept(
+    captured: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache = DigestCache()
+    fs = HostFilesystem(captured)
+
+    def fail(*_: object, **__: object) -> object:
+        raise PermissionError("not yours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fs, "read_bytes", fail)
+        take_inventory(fs, tree="tree", cache=cache)
+    assert take_inventory(InMemoryFilesystem(), tree="tree", cache=cache).files == []
 
 
 @pytest.mark.parametrize("change", ["content", "times", "name", "directory", "link", "ignored"])

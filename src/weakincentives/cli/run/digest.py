@@ -19,7 +19,13 @@ from weakincentives.contrib.digest import (
     take_inventory,
 )
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import Filesystem, time_limit
+from weakincentives.filesystem import (
+    Filesystem,
+    FilesystemSnapshot,
+    HostFilesystem,
+    time_limit,
+)
+from weakincentives.filesystem.base import State
 from weakincentives.prompt import DIGEST_KEY, latest_workspace_digest, set_workspace_digest
 from weakincentives.runtime.session import Session
 
@@ -121,11 +127,24 @@ def prepare_digest(
     return found.tokens
 
 
-def list_files(filesystem: Filesystem, view: View) -> Inventory | None:
-    """Return the files of a workspace; None if they cannot be listed in time."""
+def list_files(
+    filesystem: HostFilesystem,
+    view: View,
+    cache: DigestCache,
+    state: FilesystemSnapshot | None = None,
+) -> Inventory | None:
+    """Return the files of a workspace; None if they cannot be listed in time.
+
+    Args:
+        filesystem: The workspace.
+        view: Shows the progress.
+        cache: Facts about files from earlier digests.
+        state: A snapshot of the present state, if there is one.
+    """
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: "listing the workspace"):
-            return take_inventory(filesystem)
+            tree = None if state is None else State(filesystem.view(state)).tree_id()
+            return take_inventory(filesystem, tree=tree, cache=cache)
     except (WinkError, OSError, ValueError):
         return None  # a digest says why
 

@@ -278,7 +278,9 @@ class Job:
         options = self._options
         inventory = instructions = None
         if options.digest or options.instructions:
-            inventory = list_files(filesystem, self._view)
+            # nobody has changed a new copy since its first snapshot
+            state = self._copy.base if self._continuation is None else None
+            inventory = list_files(filesystem, self._view, self._cache, state)
         if options.instructions:
             instructions = prepare_instructions(
                 filesystem,

@@ -1,10 +1,10 @@
 """A cache of facts about files, by the hash of their content, and of the last digest.
 
 A fact that is found by the hash of the very bytes that were read cannot be out of date. The last
-digest is found by a fingerprint of the whole workspace. The cache
-lives in memory, and in a file if there is a path. That file is replaced atomically, holds what the
-last digest needed and no more, and can be removed at any time. Keep it outside of the workspace:
-whoever can write it decides what a digest says.
+digest is found by a fingerprint of the whole workspace, and the last inventory by the id of a
+snapshot of it. The cache lives in memory, and in a file if there is a path. That file is replaced
+atomically, holds what the last digest needed and no more, and can be removed at any time. Keep it
+outside of the workspace: whoever can write it decides what a digest says.
 """
 
 import os
@@ -19,7 +19,7 @@ from weakincentives.contrib.digest.definitions import Outline
 from weakincentives.contrib.digest.scanner import FileNames
 from weakincentives.posix import read_regular, store_file, write_all
 
-_FORMAT = 2  # raised whenever scanning or parsing changes, or a digest
+_FORMAT = 3  # raised whenever scanning or parsing changes, or a digest
 _MAX_FILE = 256 * 1024 * 1024  # bytes
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -28,11 +28,20 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class _Facts:
     """What is known about files; the keys are hashes of their content."""
 
-    format: int = _FORMAT
     names: dict[str, FileNames] = field(default_factory=dict[str, FileNames])
     outlines: dict[str, Outline] = field(default_factory=dict[str, Outline])
+
+
+@dataclass(slots=True)
+class _File:
+    """The content of the file; most of it is decoded only if it is needed."""
+
+    format: int = _FORMAT
     digest: tuple[str, bytes] | None = None
     """The last digest, encoded, and its key."""
+    inventory: tuple[str, bytes] | None = None
+    """The last inventory, encoded, and its key."""
+    facts: bytes = b""
 
 
 class DigestCache:
@@ -54,21 +63,30 @@ class DigestCache:
         self.scans = 0
         self.parses = 0
         self._path = None if path is None else Path(path)
-        self._facts = self._load()
+        self._file = self._load()
+        self._decoded: _Facts | None = None
         self._used: dict[str, FileNames] = {}
         self._is_changed = False
         self._attempts = 0  # to parse a file
 
     def find_digest(self, key: str) -> bytes | None:
         """Return the last digest, encoded, if it has this key."""
-        found = self._facts.digest
-        return found[1] if found is not None and found[0] == key else None
+        return _find(self._file.digest, key)
 
     def keep_digest(self, key: str, encoded: bytes) -> None:
         """Keep a digest until the next one, unless files could not be parsed in time."""
         if self._attempts == self.parses:
-            self._facts.digest = (key, encoded)
+            self._file.digest = (key, encoded)
             self._is_changed = True
+
+    def find_inventory(self, key: str) -> bytes | None:
+        """Return the last inventory, encoded, if it has this key."""
+        return _find(self._file.inventory, key)
+
+    def keep_inventory(self, key: str, encoded: bytes) -> None:
+        """Keep an inventory until the next one."""
+        self._file.inventory = (key, encoded)
+        self._is_changed = True
 
     def names(self, key: str, scan: Callable[[], FileNames]) -> FileNames:
         """Return the names of the file with this hash; `scan` finds them if they are new."""
@@ -103,22 +121,31 @@ class DigestCache:
         self._is_changed |= len(self._used) < len(self._facts.names)
         outlines = self._facts.outlines
         kept = {key: found for key, found in outlines.items() if key in self._used}
-        self._facts = _Facts(names=self._used, outlines=kept, digest=self._facts.digest)
+        self._decoded = _Facts(names=self._used, outlines=kept)
         self._used = {}
         if self._path is not None and self._is_changed:
+            self._file.facts = msgspec.msgpack.encode(self._decoded)
             with suppress(OSError):
-                self._write(self._path, msgspec.msgpack.encode(self._facts))
+                self._write(self._path, msgspec.msgpack.encode(self._file))
         self._is_changed = False
 
-    def _load(self) -> _Facts:
+    @property
+    def _facts(self) -> _Facts:
+        if self._decoded is None:
+            self._decoded = _Facts()
+            with suppress(msgspec.MsgspecError, ValueError):
+                self._decoded = msgspec.msgpack.decode(self._file.facts, type=_Facts)
+        return self._decoded
+
+    def _load(self) -> _File:
         if self._path is None:
-            return _Facts()
+            return _File()
         try:
             content = read_regular(self._path, _MAX_FILE)
-            found = msgspec.msgpack.decode(content, type=_Facts)
+            found = msgspec.msgpack.decode(content, type=_File)
         except (OSError, msgspec.MsgspecError, ValueError):
-            return _Facts()
-        return found if found.format == _FORMAT else _Facts()
+            return _File()
+        return found if found.format == _FORMAT else _File()
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -127,3 +154,7 @@ class DigestCache:
             store_file(directory, path.name, lambda file: write_all(file, data), permissions=0o600)
         finally:
             os.close(directory)
+
+
+def _find(entry: tuple[str, bytes] | None, key: str) -> bytes | None:
+    return entry[1] if entry is not None and entry[0] == key else None

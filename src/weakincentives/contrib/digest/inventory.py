@@ -9,12 +9,17 @@ the digest.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import takewhile
+from typing import Self
 
+import msgspec
+
+from weakincentives import __version__
 from weakincentives.contrib.digest.budget import count, quote_path
+from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.filesystem import (
     Content,
     FileEntry,
@@ -67,6 +72,8 @@ class Inventory:
     """The SHA-256 of every file that was read, as far as it was read."""
     paths: frozenset[str] = frozenset()
     """The paths of `files`."""
+    tree: str | None = None
+    """The id of a snapshot with these very names and contents, if there is one."""
 
     def read(self, path: str, *, limit: int = MAX_READ) -> bytes | None:
         """Return the first `limit` bytes of a file; None if it cannot be read.
@@ -143,8 +150,10 @@ class Inventory:
         """Return a hash of all names and contents; None if that takes reading many files.
 
         A file whose blob id is known is not opened: the filesystem has captured it before, and
-        its stat is the same.
+        its stat is the same. With a snapshot of the same state, no file is looked at.
         """
+        if self.tree is not None:
+            return self.tree
         if not isinstance(self.filesystem, ReadableFilesystem):
             return None
         digest = sha256()
@@ -176,13 +185,75 @@ def _hash_start(state: State, path: str) -> str | None:
         return None
 
 
-def take_inventory(filesystem: Filesystem) -> Inventory:
+def take_inventory(
+    filesystem: Filesystem, *, tree: str | None = None, cache: DigestCache | None = None
+) -> Inventory:
     """Walk the workspace and return its inventory.
+
+    Args:
+        filesystem: Any backend.
+        tree: The id of a snapshot of its present state, as `State.tree_id` returns it.
+        cache: Where the inventory of the same tree may be; then there is no walk.
 
     Raises:
         OSError: The root cannot be listed.
     """
-    return _Walk(filesystem).run()
+    known = _find_cached(filesystem, tree, cache)
+    if known is not None:
+        return known
+    walk = _Walk(filesystem)
+    found = walk.run()
+    found.tree = tree
+    if tree is not None and cache is not None and walk.is_readable:
+        with suppress(UnicodeEncodeError):  # a name that is not UTF-8
+            cache.keep_inventory(_key(tree), msgspec.msgpack.encode(_Stored.of(found)))
+    return found
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """What is cached of an inventory."""
+
+    files: list[tuple[str, int]]
+    directories: Sequence[str]
+    ignored: Sequence[str]
+    links: int
+    warnings: list[str]
+    hashes: dict[str, str]
+
+    @classmethod
+    def of(cls, found: Inventory) -> Self:
+        """Return what is stored of an inventory."""
+        files = [(each.path, each.size) for each in found.files]
+        return cls(
+            files, found.directories, found.ignored, found.links, found.warnings, found.hashes
+        )
+
+
+def _key(tree: str) -> str:
+    return f"{__version__} {tree}"
+
+
+def _find_cached(
+    filesystem: Filesystem, tree: str | None, cache: DigestCache | None
+) -> Inventory | None:
+    data = None if cache is None or tree is None else cache.find_inventory(_key(tree))
+    if data is None:
+        return None
+    try:
+        stored = msgspec.msgpack.decode(data, type=_Stored)
+    except msgspec.MsgspecError:
+        return None
+    return Inventory(
+        filesystem,
+        [SourceFile(path, size) for path, size in stored.files],
+        stored.directories,
+        stored.ignored,
+        stored.links,
+        stored.warnings,
+        stored.hashes,
+        frozenset(path for path, _ in stored.files),
+        tree,
+    )
 
 
 class _Walk:
@@ -197,6 +268,11 @@ class _Walk:
         self._unreadable: list[str] = []
         self._queue: deque[tuple[str, IgnoreRules, int]] = deque([("", IgnoreRules(), 0)])
         self._is_cut = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether everything could be read that was looked at."""
+        return not self._unreadable and UNREADABLE not in self._inventory.hashes.values()
 
     def run(self) -> Inventory:
         """Walk until everything is listed or a bound is reached."""

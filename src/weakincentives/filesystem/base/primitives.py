@@ -58,6 +58,10 @@ class Primitives(ABC):
         del path, other  # for backends that know ids of directories
         return False
 
+    def _tree_id(self) -> str | None:
+        """Return an id of all names, contents and permissions, if it is known without a walk."""
+        return None
+
     def _blob_id(self, path: str) -> str | None:
         """Return git's object id of a file's content, if it is known without reading the file."""
         del path  # for backends that know ids

@@ -43,6 +43,13 @@ class State:
         """Return whether a directory is known to be the same in `other`, with all below it."""
         return self._filesystem._has_same_tree(path, other._filesystem)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
+    def tree_id(self) -> str | None:
+        """Return an id of all names, contents and permissions, if it is known without a walk.
+
+        Two states with the same id are equal.
+        """
+        return self._filesystem._tree_id()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
     def directories(self, operation: str) -> Iterator[tuple[str, dict[str, FileStat]]]:
         """Yield every directory with its entries, parents first."""
         pending = [""]

@@ -336,6 +336,9 @@ class SnapshotFilesystem(ReadableFilesystem):
             raise os_error(errno.ENOENT, path)
         return _IndexedContent(open_blob(self._objects, entry.id), entry.id, self._line_indexes)
 
+    def _tree_id(self) -> str:
+        return f"{self.files}-{self.manifest_id}"
+
     def _blob_id(self, path: str) -> str | None:
         entry = self.entry(path)
         return None if entry is None or entry.mode in {DIRECTORY, LINK} else entry.id
