@@ -36,3 +36,22 @@ def test_a_directory_called_workspace_is_meant_if_there_is_one():
     files.write("a.py", "the wrong one\n")
     files.write("workspace/a.py", "found\n")
     assert "found" in read(files, "/workspace/a.py")
+
+
+@pytest.mark.parametrize("path", ["/etc/hosts", "/tmp/a/b.txt", "C:\\a.txt", "c:/a.txt"])
+def test_a_path_of_the_machine_is_not_created_in_the_workspace(tmp_path: Path, path: str):
+    with HostFilesystem(tmp_path) as files:
+        context = ToolContext(None, None, None, Session(), filesystem=files)
+        executor = ToolExecutor(filesystem_tools(), context=context)
+        outcome = executor.execute(ToolCall("write_file", {"file_path": path, "content": "x"}))
+        assert "outside the workspace" in outcome.text
+        assert str(tmp_path) in outcome.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_called_like_one_of_the_machine_is_meant_if_there_is_one():
+    files = InMemoryFilesystem()
+    files.write("etc/hosts", "found\n")
+    assert "found" in read(files, "/etc/hosts")
+    files.write("a.txt", "found\n")
+    assert "found" in read(files, "/a.txt")

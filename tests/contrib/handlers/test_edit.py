@@ -27,6 +27,12 @@ from weakincentives.filesystem.testing import MockFilesystem
 PROGRAM = "def area(a, b):\n    return a * b\n\n\ndef circle(r):\n    return 3 * r * r\n"
 
 
+def test_a_new_text_of_nothing_but_numbers_is_not_a_numbered_listing(workspace: Workspace):
+    workspace.fs.write("numbers.txt", "one\ntwo\nthree\n")
+    workspace.call(EditFileParams("numbers.txt", "one\ntwo", "1\n2"))
+    assert workspace.fs.read("numbers.txt").content == "1\n2\nthree\n"
+
+
 def test_a_text_is_replaced_and_the_difference_is_shown(workspace: Workspace):
     workspace.fs.write("shapes.py", PROGRAM)
     outcome = workspace.call(EditFileParams("shapes.py", "a * b", "b * a"))

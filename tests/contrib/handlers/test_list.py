@@ -27,6 +27,14 @@ def test_directories_come_first_and_files_have_sizes(fs: Filesystem):
     assert not result.value.truncated
 
 
+def test_the_largest_file_comes_first_on_request(fs: Filesystem):
+    for name, size in (("a.py", 1), ("b.py", 30), ("c.py", 2)):
+        fs.write(name, "x" * size)
+    fs.mkdir("z")
+    listed = ask(fs, LsParams(sort_by="size")).value.entries
+    assert [each.path for each in listed] == ["b.py", "c.py", "a.py", "z"]
+
+
 def test_the_top_is_listed_by_any_of_its_names(fs: Filesystem):
     fs.write("a.py", "")
     for path in (".", "", "/", "./"):

@@ -1,5 +1,6 @@
 """The context of a request: workspace, settings and dialect, and the dispatch to handlers."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -24,6 +25,13 @@ _READ_ONLY = frozenset(
     {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, RepoMapParams, TreeParams}
 )
 _SANDBOX_ROOT = "/workspace"  # where commands find the workspace, and so do their messages
+_SYSTEM_DIRECTORIES = frozenset(
+    {
+        *("bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "root"),
+        *("run", "sbin", "srv", "sys", "tmp", "usr", "var", "Users", "Volumes", "private"),
+    }
+)
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]")
 _MAX_RETRIES = 3  # with less room, while a result has too many tokens
 
 
@@ -113,8 +121,9 @@ class HandlerContext:
         because it has invisible characters, may be sent in that form.
 
         Raises:
-            PathEscapeError: The path leaves the workspace.
+            PathEscapeError: The path leaves the workspace, or is one of the machine's.
         """
+        sent = given
         for root in (self.filesystem.root.rstrip("/"), _SANDBOX_ROOT):
             if root and (given == root or given.startswith(root + "/")):
                 # the workspace may have a directory of that name
@@ -125,7 +134,23 @@ class HandlerContext:
             path = normalize_path(given)
         except PathEscapeError as error:
             raise PathEscapeError(f"{error}; use a path relative to the workspace root") from None
+        if given is sent and self._is_foreign(sent, path):
+            raise PathEscapeError(
+                f"Path is outside the workspace: {sent!r}; use a path relative to its root"
+                f" {self.filesystem.root!r}"
+            )
         return self._resolve_escapes(path) if "\\" in path else path
+
+    def _is_foreign(self, sent: str, path: str) -> bool:
+        """Return whether a path names a place of the machine that the workspace does not have.
+
+        `/src/a.py` counts from the workspace root, but a file that was to be `/etc/hosts` or
+        on a drive `C:` must not be created below it.
+        """
+        first = path.partition("/")[0]
+        is_system = sent.startswith("/") and first in _SYSTEM_DIRECTORIES
+        is_foreign = is_system or _WINDOWS_PATH.match(sent) is not None
+        return is_foreign and not self.filesystem.exists(first)
 
     def _resolve_escapes(self, path: str) -> str:
         """Return the existing path that is displayed as `path`, or else `path` itself.

@@ -12,6 +12,7 @@ from weakincentives.filesystem import WriteMode
 FileView = Literal["auto", "text", "hex", "base64"]
 GrepMode = Literal["content", "files_with_matches", "count"]
 FileEncoding = Literal["utf-8", "base64"]
+SortBy = Literal["name", "size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,13 @@ class LsParams:
         path: The directory; "." is the workspace root.
         exclude: Glob patterns of names to leave out, such as "*.pyc".
         offset: Number of entries to skip, for the rest of a long listing; counts from 0.
+        sort_by: "name" lists directories first, "size" the largest file first.
     """
 
     path: str = "."
     exclude: tuple[str, ...] = ()
     offset: int = 0
+    sort_by: SortBy = "name"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The `mcp` dialect: the tools of the MCP reference filesystem server, with their schemas."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +16,7 @@ from weakincentives.contrib.tools.requests import (
     ReadFileParams,
     ReadManyParams,
     RmParams,
+    SortBy,
     StatParams,
     TextEdit,
     TreeParams,
@@ -77,6 +78,19 @@ class DirectoryCall:
     """
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizesCall:
+    """Name a directory to list with sizes.
+
+    Args:
+        path: The directory; "." is the workspace root.
+        sort_by: The order: "size" lists the largest file first.
+    """
+
+    path: str
+    sort_by: SortBy = field(default="name", metadata={"name": "sortBy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,8 @@ class SearchCall:
 
 def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> ReadFileParams:
     if params.tail is None:
-        return ReadFileParams(params.path, shared.line_offset(params.start_line), params.head)
+        head = params.head or None  # 0 stands for none, as in the reference server
+        return ReadFileParams(params.path, shared.line_offset(params.start_line), head)
     if params.head is not None or params.start_line is not None:
         raise ToolValidationError("tail cannot be combined with head or start_line")
     return ReadFileParams(params.path, max(_count_lines(context, params.path) - params.tail, 0))
@@ -217,6 +232,12 @@ def _encode_search(request: GlobParams) -> SearchCall | None:
     return SearchCall(request.path, request.pattern, request.exclude)
 
 
+def _encode_sizes(request: LsParams) -> SizesCall | None:
+    if not shared.sets_only(request, "path", "sort_by"):
+        return None
+    return SizesCall(request.path, request.sort_by)
+
+
 def _encode_tree(request: TreeParams) -> TreeCall | None:
     if not shared.sets_only(request, "path", "exclude"):
         return None
@@ -257,7 +278,7 @@ Read an image, to view it if you can, or any other file as base64."""
 _MANY = """\
 Read several files at once; a file that cannot be read does not affect the others."""
 _WRITE = """\
-Write a whole file; an existing one is replaced. At most 48000 characters per call.
+Write a whole file; an existing one is replaced.
 To change part of a file, use $EditFileParams."""
 _EDIT = f"""\
 Replace text in a file; returns a diff of the change. The edits are applied in order, all or none.
@@ -292,6 +313,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
         encode=_encode_read_text,
         aliases=_PATH,
         read_only=True,
+        other_names=("read_file",),
     ),
     ToolSpec(
         name="read_media_file",
@@ -366,7 +388,15 @@ _LIST_DIRECTORY: ToolSpec[Any] = ToolSpec(
 )
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
     _LIST_DIRECTORY,
-    replace(_LIST_DIRECTORY, name="list_directory_with_sizes", description=_SIZES),
+    ToolSpec(
+        name="list_directory_with_sizes",
+        description=_SIZES,
+        params=SizesCall,
+        requests=(LsParams,),
+        decode=lambda params, _: LsParams(params.path, sort_by=params.sort_by),
+        encode=_encode_sizes,
+        read_only=True,
+    ),
     ToolSpec(
         name="directory_tree",
         description=_TREE,

@@ -258,7 +258,8 @@ def _check_line_numbers(query: Query) -> None:
     lines = _split_lines(query.new)
     for separator in _UNAMBIGUOUS_SEPARATORS:
         gutter = Gutter(separator)
-        is_listing = len(lines) > 1 and gutter.strip(lines) is not None
+        # lines of nothing but numbers are numbers
+        is_listing = len(lines) > 1 and any(gutter.strip(lines) or ())
         is_padded = lines[0].startswith(" ") or separator != "\t"
         if is_listing and is_padded and not any(gutter.has_numbers(query.lines)):
             raise EditError(

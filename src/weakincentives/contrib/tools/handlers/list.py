@@ -49,7 +49,7 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     nothing = _explain_empty(request, path, found, entries)
     if nothing:
         return ToolResult(nothing, LsResult(path or ".", ()), exclude_value_from_context=True)
-    ordered = sorted(entries, key=lambda entry: (not entry.is_directory, entry.name))
+    ordered = sorted(entries, key=_by_size if request.sort_by == "size" else _by_name)
     head = f"{format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
     page = ordered[request.offset : request.offset + context.settings.max_entries]
@@ -102,6 +102,14 @@ def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[
     return ToolResult(
         fit_budget(lines, "", context.settings.budget), root, exclude_value_from_context=True
     )
+
+
+def _by_name(entry: FileEntry) -> tuple[bool, str]:
+    return not entry.is_directory, entry.name
+
+
+def _by_size(entry: FileEntry) -> tuple[int, bool, str]:
+    return -(entry.size_bytes or 0), *_by_name(entry)
 
 
 def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
