@@ -292,6 +292,9 @@ class Tool(Generic[P, R]):
         other_names: Names that are also accepted, but not offered to the model.
         other_params: A dataclass accepted in place of the parameters, for calls as models know
             them from elsewhere; not in the schema.
+        input_schema: A JSON schema for the model in place of a dataclass, for a tool that is
+            defined elsewhere. The handler gets the arguments as a mapping, and has to validate
+            them.
     """
 
     name: str
@@ -308,6 +311,7 @@ class Tool(Generic[P, R]):
     access: "Callable[[P, ToolContext], ToolAccess] | None" = None
     other_names: Sequence[str] = ()
     other_params: type[Any] | None = None
+    input_schema: Mapping[str, object] | None = field(default=None, hash=False)
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
     _field_aliases: FieldAliases = field(init=False, repr=False, compare=False)
     _shapes: Sequence[tuple[type[Any], FieldAliases]] = field(init=False, repr=False, compare=False)
@@ -330,12 +334,13 @@ class Tool(Generic[P, R]):
             raise PromptError(
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
-        object.__setattr__(self, "_params", self.params_type or _infer_params_type(self))
+        object.__setattr__(self, "_params", self._find_params_type())
         aliases = field_aliases(self._params, self.aliases, self.name)
         object.__setattr__(self, "_field_aliases", aliases)
         object.__setattr__(self, "_shapes", _accepted_shapes(self, self._params, aliases))
+        expected = self._params if self.input_schema is None else Mapping
         for example in self.examples:
-            if self._params is None or not isinstance(example.input, self._params):
+            if expected is None or not isinstance(example.input, expected):
                 raise PromptError(
                     f"Example input of tool {self.name!r} has the wrong type: {example.input!r}"
                 )
@@ -347,6 +352,13 @@ class Tool(Generic[P, R]):
         check_callable(owner, "access", self.access)
         check_dataclass(owner, "params_type", self.params_type)
         check_dataclass(owner, "other_params", self.other_params)
+        check_argument(owner, "input_schema", self.input_schema, Mapping, or_none=True)
+        if self.input_schema is not None and (
+            self.params_type or self.other_params or self.aliases
+        ):
+            raise PromptError(
+                f"{owner}: input_schema excludes params_type, other_params and aliases"
+            )
         for name in ("read_only", "bypasses_filesystem", "accepts_overrides"):
             check_argument(owner, name, getattr(self, name), bool)
         examples = check_items(owner, "examples", self.examples, ToolExample[Any, Any])
@@ -354,9 +366,16 @@ class Tool(Generic[P, R]):
         aliases = check_names(owner, "aliases", self.aliases)
         object.__setattr__(self, "aliases", MappingProxyType(aliases))
 
+    def _find_params_type(self) -> type[Any] | None:
+        if self.input_schema is not None:
+            return None
+        return self.params_type or _infer_params_type(self)
+
     @cached_property
     def schema(self) -> Mapping[str, object]:
         """The JSON schema of the parameters: what a model may send, each thing said once."""
+        if self.input_schema is not None:
+            return self.input_schema
         if self._params is None:
             return _NO_PARAMETERS
         return concise_schema(self._field_aliases.schema(json_schema(self._params)))
@@ -370,6 +389,8 @@ class Tool(Generic[P, R]):
         Raises:
             ToolValidationError: They do not match the schema; the message names the field.
         """
+        if self.input_schema is not None:
+            return cast("P", self._parse_object(arguments))
         if not self._shapes:
             return self._parse_no_arguments(arguments)
         problems: list[tuple[int, str, SerdeError]] = []
@@ -392,6 +413,14 @@ class Tool(Generic[P, R]):
 
     def _offered_fields(self) -> Iterable[str]:
         return cast("Mapping[str, object]", self.schema["properties"])
+
+    def _parse_object(self, arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
+        if not isinstance(arguments, str | bytes):
+            return dict(arguments)
+        try:
+            return decode(arguments or b"{}", dict[str, object])
+        except SerdeError as error:
+            raise ToolValidationError(f"Invalid arguments for {self.name}: {error}") from error
 
     def _parse_no_arguments(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):

@@ -1,0 +1,33 @@
+"""Tools of any MCP server as tools of a prompt; needs the extra `mcp`.
+
+`McpToolsSection` starts a server (`McpStdioServer`) or connects to one (`McpHttpServer`), and
+offers its tools. Everything that a server says is data from a foreign program: bounded, framed
+and with invisible characters removed or escaped.
+"""
+
+try:
+    from weakincentives.contrib.integrations.mcp.connection import McpServerError
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Tools of MCP servers need an extra: pip install 'weakincentives[mcp]'",
+        name=_error.name,
+    ) from _error
+
+from weakincentives.contrib.integrations.mcp.definitions import RefusedTool
+from weakincentives.contrib.integrations.mcp.results import McpResult
+from weakincentives.contrib.integrations.mcp.section import McpToolsSection
+from weakincentives.contrib.integrations.mcp.transport import (
+    McpHttpServer,
+    McpServer,
+    McpStdioServer,
+)
+
+__all__ = [
+    "McpHttpServer",
+    "McpResult",
+    "McpServer",
+    "McpServerError",
+    "McpStdioServer",
+    "McpToolsSection",
+    "RefusedTool",
+]
