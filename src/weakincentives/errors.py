@@ -36,6 +36,7 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     │   └── ApplyInterruptedError              an apply was interrupted      contrib
     ├── ConflictError (RuntimeError)           changed on both sides         contrib
     ├── EngineUnavailableError (RuntimeError)  code cannot be evaluated      contrib
+    ├── McpServerError (ConnectionError)       an MCP server cannot be used  contrib
     ├── AdapterError (RuntimeError)            a run did not finish          adapters
     │   ├── ProviderError                      no response
     │   │   ├── ThrottledError, TransientError retried

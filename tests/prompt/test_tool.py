@@ -554,3 +554,32 @@ def test_a_name_is_suggested_only_if_it_is_near(name: str, said: str):
     with pytest.raises(ToolValidationError) as caught:
         Tool("visit", "Go.", visit).parse({name: 1})
     assert str(caught.value) == f"Invalid arguments for visit: {said}"
+
+
+FOREIGN = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+
+
+def find(params: Mapping[str, object], *, context: ToolContext) -> ToolResult[object]:
+    return ToolResult.ok(params["q"])
+
+
+def test_a_tool_with_a_schema_of_its_own_gets_its_arguments_as_a_mapping():
+    tool = Tool("find", "Find.", find, input_schema=FOREIGN)
+    assert tool.schema == FOREIGN
+    assert tool.parse({"q": "a"}) == tool.parse('{"q": "a"}') == {"q": "a"}
+    assert tool.parse("") == {}
+    assert tool.with_description("Other.").schema == FOREIGN
+    assert hash(tool) == hash(Tool("find", "Find.", find, input_schema=FOREIGN))
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "{", '"q"'])
+def test_arguments_of_a_tool_with_a_schema_of_its_own_are_an_object(arguments: str):
+    with pytest.raises(ToolValidationError, match="Invalid arguments for find: "):
+        Tool("find", "Find.", find, input_schema=FOREIGN).parse(arguments)
+
+
+def test_a_schema_of_its_own_excludes_a_dataclass():
+    with pytest.raises(PromptError, match="input_schema excludes params_type, other_params and"):
+        Tool("find", "Find.", find, input_schema=FOREIGN, params_type=Search)  # type: ignore[arg-type]
+    with pytest.raises(PromptError, match="Example input of tool 'find' has the wrong type"):
+        Tool("find", "Find.", find, input_schema=FOREIGN, examples=[ToolExample("", 1, "")])  # type: ignore[arg-type,list-item]

@@ -196,7 +196,8 @@ def call(number: int, params: dict[str, Any]) -> None:
 
 
 def answer(message: dict[str, Any]) -> None:
-    number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    number: Any = message.get("id")
+    method, params = message.get("method"), message.get("params") or {}
     if method is None:
         waiting = dict(NESTED)[number]
         outcome = message.get("result") or message.get("error")
