@@ -182,13 +182,17 @@ def find_last_run(original: Path, directory: Path) -> Path:
     )
 
 
-def timeline_hints(timeline: Path) -> list[str]:
-    """Return the lines at the end of a run that say how to look at its steps."""
+def timeline_hints(timeline: Path, *, is_answered: bool = True) -> list[str]:
+    """Return the lines at the end of a run that say how to look at its steps and to go on.
+
+    A run that was not answered goes on without a new instruction.
+    """
     name = shlex.quote(dump_id(timeline))
+    instruction = ' "..."' if is_answered else ""
     return [
         f"Every step: wink log {name}",
         f"In the browser: wink debug {name}",
-        f'To go on: wink resume {name} "..."',
+        f"To go on: wink resume {name}{instruction}",
     ]
 
 

@@ -24,6 +24,7 @@ from weakincentives.contrib.review.records import (
     store_record,
     workspace_path,
 )
+from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, decode, encode
 
@@ -64,6 +65,8 @@ class RunRecord:
     """The paths that waited for a decision when somebody last looked; None if nobody did."""
     applies: int = 0
     """The number of applies at that time."""
+    since: FilesystemSnapshot | None = None
+    """The files when the last instruction was given; None if that was the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,20 @@ class Run:
     """The paths that wait for a decision, if known."""
 
 
-def begin_run(place: Path, *, session_id: str, task: str, model: str) -> None:
+def begin_run(
+    place: Path,
+    *,
+    session_id: str,
+    task: str,
+    model: str,
+    since: FilesystemSnapshot | None = None,
+) -> None:
     """Record that a run begins, or goes on, in the copy at `place`."""
     record = read_run(place)
     if record is None:
         record = RunRecord(session_id, task, model, datetime.now(UTC))
-    store_record(place, _RECORD, encode(replace(record, status="running", changes=None)))
+    record = replace(record, status="running", changes=None, since=since)
+    store_record(place, _RECORD, encode(record))
 
 
 def end_run(place: Path, status: Status, answer: str = "") -> None:

@@ -15,6 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.messages import (
     CheckedCall,
     ToolCall,
@@ -53,6 +54,7 @@ from weakincentives.runtime import (
     transaction,
 )
 from weakincentives.runtime.session import TransactionConflictError
+from weakincentives.sandbox import SandboxUnavailableError
 from weakincentives.serde import SerdeError, to_builtins
 
 _MAX_ATTEMPTS = 5  # of a call whose session reads conflict with other calls
@@ -69,6 +71,7 @@ class ToolExecutor:
         context: ToolContext,
         policies: Sequence[Policy] = (),
         max_result_characters: int = MAX_RESULT_CHARACTERS,
+        cancellation: CancellationToken | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Create an executor for `tools`.
@@ -79,6 +82,7 @@ class ToolExecutor:
                 workspace if it has no filesystem.
             policies: Policies that may deny a call, asked in this order.
             max_result_characters: Where the text for the model is truncated.
+            cancellation: Cancels the run; its listeners may close the sandbox of a call.
             clock: Returns seconds, for durations.
 
         Raises:
@@ -98,6 +102,7 @@ class ToolExecutor:
         self._policies = tuple(policies)
         self._needs_diff = any(policy.needs_diff for policy in policies)
         self._max_characters = max_result_characters
+        self._cancellation = cancellation
         self._clock = clock
 
     def execute(self, call: ToolCall) -> ToolOutcome:
@@ -106,6 +111,7 @@ class ToolExecutor:
         Raises:
             DeadlineExceededError: The deadline has passed.
             BudgetExceededError: The budget is used up.
+            RunCancelledError: The run was cancelled, and that ended the call.
             SnapshotError: Files could not be saved or restored.
         """
         with self._span(call) as span:
@@ -174,7 +180,12 @@ class ToolExecutor:
             reason = policy.allow(call)
             if reason is not None:
                 return ToolResult.error(reason)
-        result, changed = self._run_with_retries(call, record)
+        try:
+            result, changed = self._run_with_retries(call, record)
+        except SandboxUnavailableError:
+            if self._cancellation is not None:  # it has closed the sandbox
+                self._cancellation.check(f"Tool call {call.call.name!r}")
+            raise
         if result.success:
             for policy in self._policies:
                 policy.record(call, changed)
@@ -319,6 +330,7 @@ class ToolCallRunner:
             context=context,
             policies=options.policies,
             max_result_characters=options.max_result_characters,
+            cancellation=limits.cancellation,
             clock=options.clock.monotonic,
         )
 

@@ -357,6 +357,7 @@ def execute_job(
                     session_id=str(start.session.session_id),
                     task=options.task,
                     model=f"{adapter.name}:{adapter.model}",
+                    since=since,
                 )
                 result = job.run()
                 end_run(copy.place, result.status, result.answer)

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters import AssistantMessage, Message, SystemMessage
+from weakincentives.adapters import Message, SystemMessage
 from weakincentives.adapters.messages import complete_results, load_messages
 from weakincentives.cli.config import (
     KEYS,
@@ -27,9 +27,10 @@ from weakincentives.cli.config import (
 )
 from weakincentives.cli.dumps import StepArgument, dump_id, find_linked_timeline, parse_step
 from weakincentives.cli.run.recovery import CopyState, list_names, recover_copy
-from weakincentives.cli.run.start import Continuation, Start, add_instruction
+from weakincentives.cli.run.start import Continuation, Start, add_instruction, is_answered
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
+from weakincentives.cli.runs import read_run
 from weakincentives.cli.state import exclusive_lock, find_places, new_place, state_exclusions
 from weakincentives.cli.terminal import shorten
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
@@ -49,6 +50,7 @@ _RECORDED_SETTINGS = (
     "project_instructions",
     "effort",
     "temperature",
+    "context_window",
     "command_timeout",
     "test_rounds",
 )
@@ -122,7 +124,11 @@ class EarlierRun:
         settings = load_settings(original, file=config, environment=os.environ, options=options)
         run, source = self.details, str(self.timeline)
         given = dict(settings.given)
+        model = run.get("model")
+        is_same_model = options.get("model") in (None, model)
         for key in _RECORDED_SETTINGS:
+            if key == "context_window" and not is_same_model:
+                continue
             if options.get(key) is None and run.get(key) is not None:
                 try:
                     given[key] = Setting(KEYS[key].parse(run[key]), source, is_foreign=True)
@@ -131,7 +137,6 @@ class EarlierRun:
                     raise ConfigError(
                         f"{source}: {key} {error}; choose it with {option}"
                     ) from error
-        model = run.get("model")
         if options.get("model") is None and isinstance(model, str) and settings["model"] != model:
             url = run.get("base_url")
             is_safe = model.partition(":")[0] in _SAFE_PROVIDERS
@@ -152,7 +157,7 @@ class EarlierRun:
             UsageError: The run had ended, and there is no instruction.
         """
         messages = self._messages()
-        if instruction is None and (not messages or isinstance(messages[-1], AssistantMessage)):
+        if instruction is None and is_answered(messages):
             command = f'wink resume {shlex.quote(dump_id(self.timeline))} "..."'
             raise click.UsageError(
                 f"The run had ended at step {self.step}; say what to do next: {command}"
@@ -204,7 +209,11 @@ class EarlierRun:
         found = load_messages(self._timeline.messages(self.step))
         was_in_call = len(complete_results(found)) > len(found)
         state = self._recover(copy, view, was_in_call=was_in_call)
-        return self._start(copy, state, instruction, view)
+        started = self._start(copy, state, instruction, view)
+        if instruction is not None:
+            return started
+        record = read_run(copy.place)  # the round goes on in which the run was stopped
+        return replace(started, since=None if record is None else record.since)
 
     def _recover(self, copy: WorkingCopy, view: View, *, was_in_call: bool) -> CopyState:
         files, paths = self._timeline.files(self.step), self._timeline.entries(self.step)

@@ -371,8 +371,10 @@ class Job:
         if self._sandbox is None or self._progress is None:
             raise SandboxUnavailableError("The test command needs a sandbox")
         self._progress.on_activity(f"running the tests: {test.line}")
-        found = test.run(self._sandbox, seconds, self._on_output)
-        self._cancellation.check("Test command")
+        try:
+            found = test.run(self._sandbox, seconds, self._on_output)
+        finally:  # it is the cancellation that closes the sandbox
+            self._cancellation.check("Test command")
         self._tests.append(found)
         show_test(self._view, found, len(self._tests) - 1)
         return found

@@ -13,7 +13,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.spinner import Spinner
 from rich.text import Text
 
-from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRetried
+from weakincentives.adapters import (
+    ContextCompacted,
+    ModelResponded,
+    RequestRetried,
+    RunCancelledError,
+)
 from weakincentives.cli.activity import (
     NOTICE_AFTER,
     create_console,
@@ -191,7 +196,7 @@ class _LiveRegion:
 def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
     """Yield the lines about a finished call; the result is never cut off."""
     failed = not event.success or (event.command is not None and event.command.failed)
-    label = shorten(f"{'' if event.success else 'failed '}{event.tool}", 40)
+    label = shorten(f"{_describe_failure(event)}{event.tool}", 40)
     outcome = Text("" if event.command is None else _describe_end(event.command))
     outcome.stylize("bold red" if failed else "dim")
     end = Text("  ").join(filter(None, (outcome, Text(format_duration(event.duration_ms), "dim"))))
@@ -211,6 +216,16 @@ def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
         yield Text(
             f"    {cut(escape_controls(line), width - 4)}", "dim" if event.success else "red"
         )
+
+
+def _describe_failure(event: ToolInvoked) -> str:
+    if event.success:
+        return ""
+    return "interrupted " if _is_interrupted(event) else "failed "
+
+
+def _is_interrupted(event: ToolInvoked) -> bool:
+    return (event.error or "").startswith(f"{RunCancelledError.__name__}:")
 
 
 def _describe_end(command: CommandOutcome) -> str:
@@ -233,6 +248,9 @@ def _excerpt(event: ToolInvoked) -> Iterator[str]:
             if command.truncated:
                 yield "[output truncated]"
             yield from _lines(command.tail)[-_MAX_EXCERPT:]
+        return
+    if _is_interrupted(event):
+        yield "what it changed in the copy was undone"
         return
     lines = _lines(result_text(event))
     yield from lines[:1]

@@ -18,7 +18,7 @@ from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution, c
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.result import JobResult
-from weakincentives.cli.run.start import JobOptions
+from weakincentives.cli.run.start import JobOptions, is_answered
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.run.warnings import copy_warnings
 from weakincentives.cli.runs import note_changes
@@ -137,19 +137,15 @@ class Report:
         Args:
             result: How it ended.
             action: What to do with the changes.
-            since: The files when this round began, if there were changes in them already.
+            since: The files when this round began; None in the first.
         """
         self._print_result(result, action)
-        if result.status != "done" and action.kind in _APPLIED:
-            fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
-            self._print(f"{fact}; nothing was applied.")
-            action = Action("keep")
-        if result.signal in _TERMINATION and action.kind == "ask":
-            action = Action("keep")
         with Review(self._copy) as review:
             with self._view.show_activity(lambda: "comparing the files"):
                 note_changes(review)
                 has_changes = bool(review.diff)
+            self._print_failure(result, action, has_changes=has_changes)
+            action = self._choose_action(result, action)
             if since is not None and not self._is_silent and can_ask():
                 self._show_round(review, since)
             # a run that failed before it changed anything is not worth a question
@@ -161,6 +157,16 @@ class Report:
         if resolution.reply is None:
             self._view.emit("finished", self._describe(result, resolution, action, code))
         return Ending(code, resolution.reply, state)
+
+    def _choose_action(self, result: JobResult, action: Action) -> Action:
+        """Return what to do with the changes; those of a run that failed are not applied."""
+        if result.status != "done" and action.kind in _APPLIED:
+            fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
+            self._print(f"{fact}; nothing was applied.")
+            return Action("keep")
+        if result.signal in _TERMINATION and action.kind == "ask":
+            return Action("keep")
+        return action
 
     def _show_round(self, review: Review, since: FilesystemSnapshot) -> None:
         """Print what this round changed, if that is not everything."""
@@ -183,11 +189,14 @@ class Report:
         for command in result.stopped:
             self._print(f"Stopped in the background: {shorten(command, _MAX_COMMAND)}")
         self._print_files(result)
+
+    def _print_failure(self, result: JobResult, action: Action, *, has_changes: bool) -> None:
         if result.status == "cancelled":
-            self._print("Interrupted; changes so far:")
+            self._print("Interrupted; changes so far:" if has_changes else "Interrupted.")
         elif result.error is not None:
             advice = f"; {result.advice}" if result.advice else ""
-            kept = "" if action.kind == "discard" else "; the changes so far are kept"
+            is_kept = has_changes and action.kind != "discard"
+            kept = "; the changes so far are kept" if is_kept else ""
             self._print(f"wink: {result.error}{advice}{kept}")
 
     def _print_answer(self, result: JobResult, action: Action) -> None:
@@ -207,7 +216,7 @@ class Report:
         if result.timeline_error is not None:
             self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
         if result.timeline is not None:
-            for hint in timeline_hints(result.timeline):
+            for hint in timeline_hints(result.timeline, is_answered=is_answered(result.messages)):
                 self._print(hint)
 
     def _describe(

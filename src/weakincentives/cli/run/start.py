@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from weakincentives.adapters import Message, RunOptions, UserMessage
+from weakincentives.adapters import AssistantMessage, Message, RunOptions, UserMessage
 from weakincentives.cli.run.attachments import Attachment
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.verification import TestCommand
@@ -75,7 +75,7 @@ class Start:
     session: Session
     continuation: Continuation | None = None
     since: FilesystemSnapshot | None = None
-    """The files of the copy at the beginning, if there were changes in them already."""
+    """The files of the copy when the last instruction was given; None if that was the task."""
 
 
 def find_timeline_path(
@@ -85,6 +85,12 @@ def find_timeline_path(
     if continuation is not None and continuation.timeline is not None:
         return continuation.timeline
     return directory / f"{session.session_id}{SUFFIX}"
+
+
+def is_answered(messages: Sequence[Message]) -> bool:
+    """Return whether a conversation can only go on with something new from the user."""
+    last = messages[-1] if messages else None
+    return last is None or (isinstance(last, AssistantMessage) and not last.tool_calls)
 
 
 def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
