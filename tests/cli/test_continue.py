@@ -16,7 +16,7 @@ from tests.adapters.chat_server import Server, says, serving
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
 from weakincentives.adapters.messages import load_messages
-from weakincentives.cli.dumps import find_linked_timeline
+from weakincentives.cli.dumps import find_last_run, find_linked_timeline
 from weakincentives.runtime.timeline import Timeline
 
 Copies = Callable[[], list[Path]]
@@ -156,6 +156,32 @@ def test_without_a_run_or_its_steps_one_sentence_says_so(
     assert f"wink review {copies()[0].name}" in done.err
     done = wink("run", "--continue", "more", "--workspace", other, "--model", model)
     assert (done.code, "No run worked on" in done.err) == (1, True)
+
+
+def test_the_last_run_of_a_directory_is_known_without_reading_others(
+    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    model = script("Done.")
+    arguments = ("--workspace", project, "--model", model)
+    first = wink("run", "x", *arguments, "--json").last
+    wink("run", "y", *arguments)
+    dumps = Path(first["timeline"]).parent
+    last = find_last_run(project, dumps)
+    assert last != Path(first["timeline"])
+    for number in range(5):
+        (dumps / f"{number}.timeline").write_bytes(b"of another run")
+    opened: list[Path] = []
+
+    class CountedTimeline(Timeline):
+        def __init__(self, path: Path) -> None:
+            opened.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr("weakincentives.cli.dumps.Timeline", CountedTimeline)
+    assert find_last_run(project, dumps) == last
+    assert opened == [last]
+    last.unlink()  # the next one is looked for
+    assert find_last_run(project, dumps) == Path(first["timeline"])
 
 
 def test_a_run_without_a_recorded_step_is_started_again(

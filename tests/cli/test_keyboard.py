@@ -1,6 +1,7 @@
 """Keys typed during a run, and how a run ends: a real terminal, real signals."""
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -80,11 +81,33 @@ def test_ctrl_c_works_while_nothing_is_shown_and_the_terminal_is_as_it_was(
     project: Path, script: Script, tmp_path: Path
 ):
     terminal = started(project, script(edit(), waiting(project, tmp_path), "Done."))
+    terminal.wait_for("running: sh")
     terminal.type("\x03")
     terminal.wait_for(QUESTION)
     assert terminal.echoes()
     terminal.type("k\n")
-    assert terminal.end().code == 130
+    done = terminal.end()
+    assert done.code == 130
+    assert "interrupted shell_execute" in done.out
+    assert "what it changed in the copy was undone" in done.out
+    assert "Interrupted; changes so far:" in done.out
+    assert re.search("^To go on: wink resume [0-9a-f]{8}$", done.out, re.MULTILINE)
+    assert "Unavailable" not in done.out
+
+
+def test_an_interrupted_run_without_changes_says_only_that(
+    project: Path, script: Script, tmp_path: Path, copies: Copies
+):
+    terminal = started(project, script(waiting(project, tmp_path), "Done."))
+    terminal.wait_for("running: sh")
+    terminal.type("\x03")
+    terminal.wait_for(r"end\): \Z")
+    terminal.type("\n")
+    done = terminal.end()
+    assert done.code == 130
+    assert "Interrupted.\nNothing was changed.\n" in done.out
+    assert "so far" not in done.out
+    assert copies() == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -136,6 +136,31 @@ def test_ctrl_c_stops_the_round_and_a_reply_begins_another(
     assert roles == ["system", "user", *2 * calls, "user", *calls, "assistant"]
 
 
+def test_a_round_that_was_killed_goes_on_and_shows_all_its_changes(
+    project: Path, script: Script, tmp_path: Path
+):
+    for name in ("runs", "never"):
+        os.mkfifo(tmp_path / name)
+    stuck = shell("sh", "-c", f"echo > {tmp_path}/runs; cat {tmp_path}/never")
+    model = script(edit(), "First.", write("second.txt"), stuck)
+    arguments = ("--workspace", project, "--sandbox", "local", "--model")
+    terminal = Terminal("run", "x", *arguments, model)
+    terminal.wait_for(QUESTION)
+    terminal.type("add a file too\n")
+    (tmp_path / "runs").read_bytes()
+    terminal.process.kill()
+    terminal.end()
+    terminal = Terminal("run", "--continue", *arguments, script("Done."))
+    terminal.wait_for(QUESTION)
+    terminal.type("k\n")
+    done = terminal.end()
+    assert "This round changed nothing" not in done.out
+    _, _, after = done.out.partition("Changed in this round:")
+    this_round, _, everything = after.partition("All changes:")
+    assert ("second.txt" in this_round, "calc.py" in this_round) == (True, False), done.out
+    assert ("second.txt" in everything, "calc.py" in everything) == (True, True)
+
+
 def test_a_second_ctrl_c_at_the_question_keeps_the_copy(
     project: Path, script: Script, copies: Copies
 ):

@@ -99,6 +99,24 @@ def test_model_and_dialect_are_those_of_the_run(
     assert (started["model"], started["dialect"]) == ("scripted:script", "claude")
 
 
+def test_the_context_window_of_a_run_stays_that_of_its_model(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    def resume(*options: str) -> object:
+        done = wink("resume", "last", "go on", "--json", *options)
+        assert done.code in (0, 3), done.err
+        with Timeline(done.last["timeline"]) as timeline:
+            starts = [each for each in timeline.steps if each.kind == "start"]
+        return starts[-1].details["run"]["context_window"]
+
+    model = script("Done.")
+    other = tmp_path / "other.json"
+    other.write_text('["Done."]')
+    wink("run", "x", "--workspace", project, "--model", model, "--context-window", "32k")
+    assert resume() == 32_000
+    assert resume("--model", f"scripted:{other}") is None
+
+
 def test_changes_that_others_made_to_the_original_since_are_a_conflict(
     wink: Wink, project: Path, script: Script, recorded: Path
 ):

@@ -18,7 +18,14 @@ from weakincentives.cli.listing import print_runs, run_facts, shorten_home
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.run.digest import cache_directory
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.runs import BUSY, FINISHED, Run, describe_run, list_runs
+from weakincentives.cli.runs import (
+    BUSY,
+    FINISHED,
+    Run,
+    describe_run,
+    forget_removed_runs,
+    list_runs,
+)
 from weakincentives.cli.state import exclusive_lock, find_place, find_places, is_locked, short_id
 from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
 from weakincentives.cli.units import format_count, format_size, parse_duration
@@ -183,6 +190,7 @@ class Cleaner:
                 self._try(run.name, run.size_bytes, lambda run=run: _remove_run(run))
             for item in self._items:
                 self._try(item.name, item.size_bytes, lambda item=item: _remove_files(item.paths))
+        forget_removed_runs()
         return EXIT_FAILED if self._errors else 0
 
     def print_result(self, code: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import click
 
 from weakincentives.cli.config import load_settings
-from weakincentives.cli.runs import read_run
+from weakincentives.cli.runs import read_last_run, read_run
 from weakincentives.cli.state import (
     LAST,
     describe_several,
@@ -163,6 +163,11 @@ def find_last_run(original: Path, directory: Path) -> Path:
     Raises:
         ClickException: There is none, or it did not record its steps.
     """
+    last = read_last_run(original)
+    if last is not None:
+        place = Path(last.place)
+        return _check_recorded(place if last.timeline is None else Path(last.timeline), place)
+    # it was removed: another one may be left
     dates: dict[Path, int] = {}
     known: dict[Path, Path] = {}
     for place in find_places():

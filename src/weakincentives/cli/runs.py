@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from weakincentives.cli.state import find_places, is_locked, place_id
+from weakincentives.cli.state import (
+    create_directory,
+    find_places,
+    is_locked,
+    place_id,
+    state_directory,
+)
 from weakincentives.contrib.review import CopyError, Review
 from weakincentives.contrib.review.records import (
     Application,
@@ -46,6 +53,7 @@ FINISHED: frozenset[State] = frozenset({"applied", "empty", "incomplete"})
 BUSY: frozenset[State] = frozenset({"running", "in review"})
 """The states in which a process works with the copy."""
 _RECORD = "run.json"
+_LAST = "last"  # in the state directory
 _MAX_RECORD = 16 * 1024 * 1024
 _MAX_SIZED = 20_000  # files whose sizes are added up
 
@@ -86,6 +94,52 @@ class Run:
     session_id: str | None = None
     changes: int | None = None
     """The paths that wait for a decision, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Where the newest run on a directory was made, and where its steps are recorded."""
+
+    original: str
+    place: str
+    timeline: str | None = None
+    """None if they are not recorded."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether neither its copy nor its recording is left."""
+        return not any(os.path.lexists(each) for each in (self.place, self.timeline or ""))
+
+
+def note_last_run(original: Path, place: Path, timeline: Path | None) -> None:
+    """Record that a run is the newest on a directory."""
+    run = LastRun(str(original), str(place), None if timeline is None else str(timeline))
+    store_record(create_directory(_LAST), _last_name(original), encode(run))
+
+
+def read_last_run(original: Path) -> LastRun | None:
+    """Return the newest run on a directory; None if it is not known, or gone."""
+    found = _read_last(state_directory() / _LAST / _last_name(original))
+    return None if found is None or found.is_gone or found.original != str(original) else found
+
+
+def forget_removed_runs() -> None:
+    """Remove the records about the newest runs on directories if these runs are gone."""
+    for path in (state_directory() / _LAST).glob("*.json"):
+        found = _read_last(path)
+        if found is not None and found.is_gone:
+            path.unlink(missing_ok=True)
+
+
+def _last_name(original: Path) -> str:
+    return f"{sha256(os.fsencode(original)).hexdigest()}.json"
+
+
+def _read_last(path: Path) -> LastRun | None:
+    try:
+        return decode(read_regular(path, _MAX_RECORD), LastRun)
+    except (OSError, SerdeError):
+        return None
 
 
 def begin_run(

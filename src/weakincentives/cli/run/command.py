@@ -47,7 +47,7 @@ from weakincentives.cli.run.workspace import (
     name_copy_on_error,
     resolve_workspace,
 )
-from weakincentives.cli.runs import begin_run, end_run
+from weakincentives.cli.runs import begin_run, end_run, note_last_run
 from weakincentives.cli.state import new_place, new_session_id
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.tools.dialects import DialectName
@@ -335,9 +335,11 @@ def execute_job(
         with disable_echo():
             start = stack.enter_context(begin(view))
             copy, continuation, since = start.copy, start.continuation, start.since
-            if dump is not None:  # at once: a run that is killed can be found by it
-                path = find_timeline_path(dump, start.session, continuation)
+            # at once: a run that is killed can be found by it
+            path = dump and find_timeline_path(dump, start.session, continuation)
+            if path is not None:
                 link_timeline(copy.place, path)
+            note_last_run(original, copy.place, path)
             stack.enter_context(name_copy_on_error(copy.place))
             print_start(view, copy, adapter, options)
         report = Report(view, copy, is_silent=output.as_json)
