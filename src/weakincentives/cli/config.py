@@ -41,7 +41,9 @@ KEY_VARIABLES: Mapping[str, str] = {
     "claude-agent": "ANTHROPIC_API_KEY",
 }
 """The variable in which each provider's client looks for an API key."""
-OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
+MCP_TOKEN_VARIABLE = "WINK_MCP_TOKEN"
+"""The variable that holds the token of `wink mcp --http`."""
+OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK", MCP_TOKEN_VARIABLE)
 
 # their server and key are fixed; others start a program, or derive both from the model name
 _SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
@@ -201,7 +203,7 @@ KEYS: Mapping[str, Key] = {
 
 
 def load_settings(
-    workspace: Path,
+    workspace: Path | None,
     *,
     file: str | None = None,
     environment: Mapping[str, str],
@@ -210,7 +212,7 @@ def load_settings(
     """Return the settings of a run.
 
     Args:
-        workspace: The directory whose `wink.toml` is read, if it has one.
+        workspace: The directory whose `wink.toml` is read, if it has one; None reads none.
         file: A file that the user named; it may set every key, and no other file is read.
         environment: The environment variables.
         options: The command-line options; None and `()` mean not given.
@@ -274,9 +276,11 @@ def _read_named_file(named: str) -> Iterator[tuple[str, Setting]]:
         yield key, Setting(_parse(key, value, f"{named}: {key}"), named)
 
 
-def _read_default_files(workspace: Path, own: Path | None) -> Iterator[tuple[str, Setting]]:
-    path = workspace / FILE_NAME
-    if own is None or os.path.realpath(path) != str(own):
+def _read_default_files(
+    workspace: Path | None, own: Path | None
+) -> Iterator[tuple[str, Setting]]:
+    path = None if workspace is None else workspace / FILE_NAME
+    if path is not None and (own is None or os.path.realpath(path) != str(own)):
         for key, value in _read_file(path):
             if KEYS[key].is_personal:
                 raise _workspace_error(path, key)

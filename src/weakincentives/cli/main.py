@@ -62,6 +62,9 @@ COMMANDS: Mapping[str, CommandSource] = {
     ),
     "fork": CommandSource("weakincentives.cli.timeline.fork", "Begin a branch at a step of a run."),
     "log": CommandSource("weakincentives.cli.timeline.log", "List the steps of a run."),
+    "mcp": CommandSource(
+        "weakincentives.cli.mcp.command", "Serve a directory to MCP clients, with undo."
+    ),
     "restore": CommandSource(
         "weakincentives.cli.timeline.restore", "Write the files of a step to a directory."
     ),

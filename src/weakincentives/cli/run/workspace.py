@@ -20,7 +20,7 @@ from weakincentives.contrib.review import (
 from weakincentives.filesystem import LimitExceededError, MountProgress
 
 
-def resolve_workspace(path: Path) -> Path:
+def resolve_workspace(path: Path, option: str = "--workspace") -> Path:
     """Return the absolute path of the workspace.
 
     Raises:
@@ -29,7 +29,7 @@ def resolve_workspace(path: Path) -> Path:
     resolved = Path(os.path.realpath(path.expanduser()))
     if not resolved.is_dir():
         fact = "is not a directory" if resolved.exists() else "does not exist"
-        raise ConfigError(f"The workspace {fact}: {str(path)!r}; pass a directory to --workspace")
+        raise ConfigError(f"The workspace {fact}: {str(path)!r}; pass a directory as {option}")
     for each in (resolved, *resolved.parents):
         try:
             other = open_copy(each)

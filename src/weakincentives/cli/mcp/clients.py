@@ -1,0 +1,215 @@
+"""The known MCP clients: where each keeps its configuration, and what it calls things there."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from weakincentives.cli.mcp.edit import Entry
+from weakincentives.cli.mcp.json_config import (
+    drop_json_entry,
+    put_json_entry,
+    read_json_entries,
+    render_json_entry,
+)
+from weakincentives.cli.mcp.toml_config import (
+    drop_toml_entry,
+    put_toml_entry,
+    read_toml_entries,
+    render_toml_entry,
+)
+from weakincentives.cli.mcp.yaml_config import (
+    drop_yaml_entry,
+    put_yaml_entry,
+    read_yaml_entries,
+    render_yaml_entry,
+)
+
+Scope: TypeAlias = Literal["project", "user"]
+_PASSED_ON = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WINK_CONFIG")
+_GOOSE_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCommand:
+    """How a client starts the server."""
+
+    program: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        """Return the command as a line of a shell."""
+        return shlex.join((self.program, *self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFormat:
+    """How to read and edit a kind of configuration file."""
+
+    read: Callable[[str, str], dict[str, Any]]
+    put: Callable[[str, str, str, Entry], str]
+    drop: Callable[[str, str, str], str]
+    render: Callable[[str, str, Entry], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program that starts MCP servers from a configuration file."""
+
+    name: str
+    title: str
+    format: ConfigFormat
+    table: str
+    """The key below which the servers are."""
+    entry: Callable[[str, ServerCommand], Entry]
+    """Returns the configuration of a server with this name."""
+    user_path: Callable[[Mapping[str, str], Path], Path]
+    """Returns the user's file for an environment and a home."""
+    project_path: str | None = None
+    """The project's file, relative to the directory; None if there is none."""
+    next_step: str = ""
+    """What to do after the configuration was written."""
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """Return whose configuration there is, the default first."""
+        return ("user",) if self.project_path is None else ("project", "user")
+
+
+def _claude_entry(name: str, command: ServerCommand) -> Entry:
+    del name  # it is the key
+    return {"type": "stdio", **_plain_entry("", command)}
+
+
+def _plain_entry(name: str, command: ServerCommand) -> Entry:
+    del name
+    entry: dict[str, Any] = {"command": command.program, "args": list(command.arguments)}
+    return {**entry, "env": dict(command.env)} if command.env else entry
+
+
+def _goose_entry(name: str, command: ServerCommand) -> Entry:
+    return {
+        "enabled": True,
+        "type": "stdio",
+        "name": name,
+        "description": "A workspace with undo",
+        "cmd": command.program,
+        "args": list(command.arguments),
+        "envs": dict(command.env),
+        "timeout": _GOOSE_SECONDS,
+    }
+
+
+def _config_home(environment: Mapping[str, str], home: Path) -> Path:
+    found = environment.get("XDG_CONFIG_HOME", "")
+    return Path(found) if found.startswith("/") else home / ".config"
+
+
+def _own_home(environment: Mapping[str, str], variable: str, default: Path) -> Path:
+    found = environment.get(variable, "")
+    return Path(found) if found.startswith("/") else default
+
+
+_JSON = ConfigFormat(read_json_entries, put_json_entry, drop_json_entry, render_json_entry)
+_TOML = ConfigFormat(read_toml_entries, put_toml_entry, drop_toml_entry, render_toml_entry)
+_YAML = ConfigFormat(read_yaml_entries, put_yaml_entry, drop_yaml_entry, render_yaml_entry)
+
+CLIENTS: Mapping[str, Client] = {
+    each.name: each
+    for each in (
+        Client(
+            "claude-code",
+            "Claude Code",
+            _JSON,
+            "mcpServers",
+            _claude_entry,
+            lambda env, home: _own_home(env, "CLAUDE_CONFIG_DIR", home) / ".claude.json",
+            ".mcp.json",
+            "Start claude in the directory and approve the server; /mcp shows it.",
+        ),
+        Client(
+            "codex",
+            "Codex",
+            _TOML,
+            "mcp_servers",
+            _plain_entry,
+            lambda env, home: _own_home(env, "CODEX_HOME", home / ".codex") / "config.toml",
+            next_step="Start codex; /mcp shows the server.",
+        ),
+        Client(
+            "cursor",
+            "Cursor",
+            _JSON,
+            "mcpServers",
+            _plain_entry,
+            lambda _, home: home / ".cursor" / "mcp.json",
+            ".cursor/mcp.json",
+            "Open Cursor's settings, Tools & MCP, and turn the server on.",
+        ),
+        Client(
+            "vscode",
+            "VS Code",
+            _JSON,
+            "servers",
+            _claude_entry,
+            lambda env, home: _config_home(env, home) / "Code" / "User" / "mcp.json",
+            ".vscode/mcp.json",
+            "Run MCP: List Servers in VS Code and start the server.",
+        ),
+        Client(
+            "goose",
+            "goose",
+            _YAML,
+            "extensions",
+            _goose_entry,
+            lambda env, home: _config_home(env, home) / "goose" / "config.yaml",
+            next_step="Start a new goose session.",
+        ),
+        Client(
+            "gemini",
+            "Gemini CLI",
+            _JSON,
+            "mcpServers",
+            _plain_entry,
+            lambda _, home: home / ".gemini" / "settings.json",
+            ".gemini/settings.json",
+            "Start gemini in the directory; /mcp shows the server.",
+        ),
+    )
+}
+"""The clients by the name that `wink mcp --install` takes."""
+
+
+def server_command(arguments: Sequence[str], environment: Mapping[str, str]) -> ServerCommand:
+    """Return the absolute command that starts `wink mcp` of this environment.
+
+    Clients pass on few variables. Those that decide where wink keeps its state are written down,
+    so that `wink review` finds what the server did.
+    """
+    env = {name: environment[name] for name in _PASSED_ON if environment.get(name)}
+    program = Path(sys.executable).parent / "wink"  # not resolved: a virtual environment is a link
+    if os.access(program, os.X_OK):
+        return ServerCommand(str(program), ("mcp", *arguments), env)
+    return ServerCommand(sys.executable, ("-m", "weakincentives", "mcp", *arguments), env)
+
+
+def is_own_entry(entry: object) -> bool:
+    """Return whether an entry starts `wink mcp`, of whatever environment."""
+    if not isinstance(entry, dict):
+        return False
+    words = _words(cast("dict[str, Any]", entry))
+    is_wink = any(each == "wink" or each.endswith("/wink") for each in words)
+    return "mcp" in words and (is_wink or "weakincentives" in words)
+
+
+def _words(entry: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command of an entry; of YAML there is only the text."""
+    if isinstance(text := entry.get("text"), str):
+        return [word.strip("\"'") for line in text.splitlines() for word in line.split()]
+    arguments = entry.get("args")
+    more = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+    words: list[Any] = [entry.get("command"), *more]
+    return [each for each in words if isinstance(each, str)]

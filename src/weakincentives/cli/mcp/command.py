@@ -1,0 +1,234 @@
+"""`wink mcp`: serve a directory to MCP clients, or set it up in one of them.
+
+The server itself is imported when it starts: the SDK takes most of a second to load, and nobody
+waits for it who only sets up a client.
+"""
+
+import os
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weakincentives.cli.config import AUTO, ENGINE_CHOICES, SANDBOX_CHOICES
+from weakincentives.cli.mcp.clients import CLIENTS, server_command
+from weakincentives.cli.mcp.install import find_installation, plan_install, plan_removal, settle
+from weakincentives.cli.mcp.options import (
+    HttpOptions,
+    ServeOptions,
+    check_directory,
+    find_token,
+    parse_address,
+)
+from weakincentives.cli.run.workspace import resolve_workspace
+from weakincentives.cli.terminal import echo, is_terminal
+from weakincentives.contrib.tools.dialects import DIALECTS
+
+_SERVICE = "weakincentives.cli.mcp.service"
+_GIVEN = "-"  # an option whose value may be left out was given without one
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_EPILOG = """\b
+Needs the extra mcp: pip install 'weakincentives[mcp]'.
+Set-up: wink mcp --install claude-code   (codex, cursor, vscode, goose, gemini)
+Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was written.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option(
+    "--copy/--in-place",
+    "copy",
+    default=True,
+    help="Work on a copy, for wink review afterwards (the default), or on the directory itself.",
+)
+@click.option("--read-only", is_flag=True, help="Offer only the tools that change nothing.")
+@click.option(
+    "--dialect",
+    type=click.Choice(tuple(DIALECTS)),
+    default="mcp",
+    show_default=True,
+    help="Tool names to offer; mcp has those of the reference filesystem server.",
+)
+@click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_CHOICES),
+    help="Where commands run; by default isolated where that works, else nowhere.",
+)
+@click.option(
+    "--evaluate",
+    type=click.Choice(ENGINE_CHOICES),
+    is_flag=False,
+    flag_value=AUTO,
+    help="Offer to evaluate Python code, with this engine, or with the first that is available.",
+)
+@click.option("--command-timeout", metavar="TIME", help="Time limit of each command; default 2m.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Set a variable for commands, or pass on yours; repeatable.",
+)
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="HOST",
+    help="Let commands reach this host, such as pypi.org; repeatable.",
+)
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
+)
+@click.option("--dump", metavar="DIR", help="Directory for the recording of the session.")
+@click.option("--no-dump", is_flag=True, help="Record nothing.")
+@click.option("--any-directory", is_flag=True, help="Allow DIR to be your home directory or /.")
+@click.option("--config", metavar="FILE", help="Read this file instead of your wink.toml.")
+@click.option(
+    "--http",
+    is_flag=False,
+    flag_value="",
+    metavar="[[HOST:]PORT]",
+    help="Serve over HTTP instead of standard input and output; by default on a free port.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File with the token for --http, created if missing; by default a new token each time.",
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Let --http listen where other machines can connect."
+)
+@click.option("--install", type=click.Choice(tuple(CLIENTS)), help="Set up a client, and end.")
+@click.option(
+    "--uninstall", type=click.Choice(tuple(CLIENTS)), help="Undo the set-up of a client, and end."
+)
+@click.option(
+    "--print",
+    "print_",
+    is_flag=False,
+    flag_value=_GIVEN,
+    metavar="[CLIENT]",
+    help="Show what --install or --uninstall would write, and write nothing.",
+)
+@click.option(
+    "--scope",
+    type=click.Choice(("project", "user")),
+    help="Write the client's configuration of the project, if it has one (the default), or yours.",
+)
+@click.option("--name", default="wink", show_default=True, help="Name of the server in a client.")
+@click.option("--yes", is_flag=True, help="Write the configuration without asking.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and never ask; with --http, URL and token."
+)
+def command(
+    *,
+    directory: Path | None,
+    copy: bool,
+    install: str | None,
+    uninstall: str | None,
+    print_: str | None,
+    http: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Serve the files of a directory to MCP clients: every change can be taken back.
+
+    DIR is the directory, by default the current one. A client starts this command and speaks to
+    it over standard input and output; with --http, clients connect to a URL.
+    """
+    if print_ not in (None, _GIVEN, *CLIENTS):
+        directory, print_ = _take_directory(directory, str(print_)), _GIVEN
+    if print_ in CLIENTS and not install and not uninstall:
+        install = print_
+    serve = _serve_options(directory, copy=copy, **options)
+    check_directory_of(serve)
+    if install or uninstall or print_:
+        code = _set_up(serve, install, uninstall, only_show=bool(print_), as_json=as_json, **options)
+        raise click.exceptions.Exit(code)
+    if options["scope"] or options["yes"]:
+        raise click.UsageError("--scope and --yes need --install or --uninstall")
+    _serve(serve, _http_options(http, **options), as_json=as_json)
+
+
+def check_directory_of(options: ServeOptions) -> None:
+    """Raise if the directory would give a client all files of the user, unless that is wanted."""
+    if not options.any_directory:
+        check_directory(options.directory, os.environ)
+
+
+def _take_directory(directory: Path | None, value: str) -> Path:
+    """Return a directory that was taken for the value of --print."""
+    if directory is not None:
+        raise click.UsageError(f"--print takes a client: {value!r}; one of {', '.join(CLIENTS)}")
+    return Path(value)
+
+
+def _serve_options(directory: Path | None, *, copy: bool, **options: Any) -> ServeOptions:
+    names = ("sandbox", "evaluate", "command_timeout", "env", "allow_host", "exclude", "dump")
+    if options["exclude"] and not copy:
+        raise click.UsageError("--exclude needs a copy; leave it out with --in-place")
+    if options["dump"] and options["no_dump"]:
+        raise click.UsageError("--dump and --no-dump exclude each other; use one")
+    return ServeOptions(
+        resolve_workspace(directory or Path(), "DIR"),
+        in_place=not copy,
+        read_only=options["read_only"],
+        any_directory=options["any_directory"],
+        dialect=options["dialect"],
+        settings={each: options[each] for each in names},
+        config=options["config"],
+        no_dump=options["no_dump"],
+    )
+
+
+def _http_options(http: str | None, **options: Any) -> HttpOptions | None:
+    if http is None:
+        if options["token_file"] or options["allow_remote"]:
+            raise click.UsageError("--token-file and --allow-remote need --http")
+        return None
+    host, port = parse_address(http)
+    token, is_new = find_token(options["token_file"], os.environ)
+    return HttpOptions(
+        host, port, token, is_new, options["token_file"], allow_remote=options["allow_remote"]
+    )
+
+
+def _set_up(
+    serve: ServeOptions,
+    install: str | None,
+    uninstall: str | None,
+    *,
+    only_show: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    name = options["name"]
+    if not (install or uninstall) or (install and uninstall):
+        raise click.UsageError("Name one client with --install or --uninstall")
+    if not _NAME.fullmatch(name):
+        raise click.UsageError(f"--name takes letters, digits, - and _: {name!r}")
+    client = CLIENTS[install or uninstall or ""]
+    found = find_installation(client, options["scope"], name, serve.directory, os.environ)
+    if uninstall:
+        edit = plan_removal(found)
+    else:
+        edit = plan_install(found, server_command(serve.words(), os.environ))
+    return settle(edit, only_show=only_show, yes=options["yes"], as_json=as_json)
+
+
+def _serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> None:
+    if http is None and is_terminal(sys.stdin):
+        echo(
+            "This is an MCP server: it reads JSON messages from standard input, so that a client"
+            " starts it, not a person.\n"
+            f"To set up a client: wink mcp --install CLIENT, one of {', '.join(CLIENTS)}.\n"
+            "To serve over HTTP: wink mcp --http. Press Ctrl-D or Ctrl-C to end."
+        )
+    try:
+        service = import_module(_SERVICE)
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+    service.serve(options, http, as_json=as_json)

@@ -1,0 +1,320 @@
+"""Write the server into a client's configuration file, after showing the change."""
+
+import difflib
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+
+from weakincentives.cli.mcp.clients import Client, Scope, ServerCommand, is_own_entry
+from weakincentives.cli.mcp.edit import ConfigEditError
+from weakincentives.cli.run.decision import can_ask
+from weakincentives.cli.terminal import (
+    describe_error,
+    discard_typeahead,
+    echo,
+    escape_controls,
+    read_line,
+    wants_colour,
+)
+from weakincentives.posix import display_path, read_regular, store_file, write_all
+
+EXIT_NOT_CONFIRMED = 3
+_MAX_FILE_BYTES = 16 * 1024 * 1024
+_PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+Change: TypeAlias = Literal["add", "replace", "remove", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A client's configuration file, and the server in it."""
+
+    client: Client
+    scope: Scope
+    name: str
+    directory: Path
+    """The workspace."""
+    path: Path
+    """The file as the client finds it."""
+
+    @property
+    def target(self) -> Path:
+        """The file itself: links of dotfile managers stay."""
+        return Path(os.path.realpath(self.path))
+
+    @property
+    def shown(self) -> str:
+        """The path for people, with what a link leads to."""
+        target = self.target
+        is_link = str(target) != str(self.path.absolute())
+        link = f" (a link to {display_path(str(target))})" if is_link else ""
+        return f"{display_path(str(self.path))}{link}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A planned change of a file; `after` is None if nothing would be left in it."""
+
+    installation: Installation
+    change: Change
+    before: bytes | None
+    after: bytes | None
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        path = display_path(str(self.installation.path))
+        lines = difflib.unified_diff(
+            _lines(self.before),
+            _lines(self.after),
+            "/dev/null" if self.before is None else path,
+            "/dev/null" if self.after is None else path,
+        )
+        return "".join(each if each.endswith("\n") else f"{each}\n" for each in lines)
+
+
+def find_installation(
+    client: Client,
+    scope: Scope | None,
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str],
+) -> Installation:
+    """Return the file of a client for the workspace.
+
+    Raises:
+        ClickException: The client has no such file, or a link leads out of the project.
+    """
+    chosen = client.scopes()[0] if scope is None else scope
+    if chosen == "user":
+        path = client.user_path(environment, Path.home())
+        return Installation(client, chosen, name, directory, path)
+    if client.project_path is None:
+        raise click.UsageError(
+            f"{client.title} has no configuration for one project; use --scope user"
+        )
+    found = Installation(client, chosen, name, directory, directory / client.project_path)
+    if not found.target.is_relative_to(os.path.realpath(directory)):
+        # a repository that somebody else wrote must not decide where files are written
+        raise click.ClickException(
+            f"Nothing was changed: {str(found.path)!r} leads out of the project,"
+            f" to {str(found.target)!r}; edit that file yourself, or use --scope user"
+        )
+    return found
+
+
+def plan_install(installation: Installation, command: ServerCommand) -> Edit:
+    """Return the change that adds the server, or replaces an earlier entry of ours.
+
+    Raises:
+        ClickException: The file cannot be edited, or has a foreign server of this name.
+    """
+    client, name = installation.client, installation.name
+    entry = client.entry(name, command)
+    before = _read(installation)
+    with _Refusal(installation, client.format.render(client.table, name, entry)):
+        text = _decode(before)
+        old = client.format.read(text, client.table).get(name)
+        if old is not None and not is_own_entry(old):
+            raise click.ClickException(
+                f"{installation.shown} has another server with the name {name!r};"
+                " choose a name with --name"
+            )
+        after = client.format.put(text, client.table, name, entry).encode()
+    if old == entry or after == before:
+        return Edit(installation, "none", before, before)
+    change: Change = "add" if old is None else "replace"
+    return Edit(installation, change, before, after)
+
+
+def plan_removal(installation: Installation) -> Edit:
+    """Return the change that takes our server out.
+
+    Raises:
+        ClickException: The file cannot be edited, or the server is not ours.
+    """
+    client, name = installation.client, installation.name
+    before = _read(installation)
+    with _Refusal(installation, None):
+        text = _decode(before)
+        old = client.format.read(text, client.table).get(name)
+        if old is None:
+            return Edit(installation, "none", before, before)
+        if not is_own_entry(old):
+            raise click.ClickException(
+                f"The server {name!r} in {installation.shown} does not start wink;"
+                " nothing was changed"
+            )
+        after = client.format.drop(text, client.table, name).encode()
+    return Edit(installation, "remove", before, after if after.strip() else None)
+
+
+def write(edit: Edit) -> None:
+    """Replace the file atomically; it keeps its owner and permissions.
+
+    Raises:
+        ClickException: Somebody changed the file since it was read, or it cannot be written.
+    """
+    installation, target = edit.installation, edit.installation.target
+    if _read(installation) != edit.before:
+        raise click.ClickException(
+            f"{installation.shown} changed while you decided; nothing was written, try again"
+        )
+    is_private = installation.scope == "user" and edit.before is None
+    try:
+        mode = _PRIVATE_DIRECTORY if installation.scope == "user" else 0o777
+        target.parent.mkdir(mode, parents=True, exist_ok=True)
+        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if edit.after is None:
+                os.unlink(target.name, dir_fd=directory)
+                return
+            content = edit.after
+            store_file(
+                directory,
+                target.name,
+                lambda descriptor: write_all(descriptor, content),
+                permissions=_PRIVATE_FILE if is_private else None,
+                durable=True,
+            )
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise click.ClickException(
+            f"{installation.shown} cannot be written: {describe_error(error)}"
+        ) from error
+
+
+def settle(edit: Edit, *, only_show: bool, yes: bool, as_json: bool) -> int:
+    """Show a change, ask, and write it; return the exit code."""
+    is_wanted = edit.change != "none" and not only_show
+    if as_json:
+        is_written = is_wanted and yes
+        if is_written:
+            write(edit)
+        _print_json(edit, is_written=is_written)
+        return EXIT_NOT_CONFIRMED if is_wanted and not yes else 0
+    if edit.change == "none":
+        return _print_nothing_to_do(edit)
+    echo(f"{edit.installation.client.title}: {edit.installation.shown}")
+    _print_diff(edit.diff())
+    if only_show:
+        return 0
+    if not yes and not _confirm(edit):
+        hint = "" if can_ask() else "; --yes writes it"
+        echo(f"Nothing was written{hint}.")
+        return EXIT_NOT_CONFIRMED
+    write(edit)
+    _print_result(edit)
+    return 0
+
+
+def _confirm(edit: Edit) -> bool:
+    if not can_ask():
+        return False
+    discard_typeahead()
+    echo(f"Write this to {edit.installation.shown}? [y/N]: ", newline=False)
+    return read_line().strip().lower() in {"y", "yes"}
+
+
+def _print_result(edit: Edit) -> None:
+    found = edit.installation
+    if edit.change == "remove":
+        verb = "Removed" if edit.after is None else "Wrote"
+        echo(f"{verb} {found.shown}.")
+        return
+    echo(f"Wrote {found.shown}. {found.client.next_step}")
+    options = f" --scope {found.scope}" if len(found.client.scopes()) > 1 else ""
+    options += f" --name {found.name}" if found.name != "wink" else ""
+    directory = shlex.quote(str(found.directory))
+    echo(f"To undo: wink mcp {directory} --uninstall {found.client.name}{options}")
+
+
+def _print_nothing_to_do(edit: Edit) -> int:
+    found = edit.installation
+    is_present = edit.before is not None and found.name in found.client.format.read(
+        _decode(edit.before), found.client.table
+    )
+    fact = "is already" if is_present else "is not"
+    echo(f"The server {found.name!r} {fact} in {found.shown}; nothing to do.")
+    return 0
+
+
+def _print_json(edit: Edit, *, is_written: bool) -> None:
+    found = edit.installation
+    data = {
+        "client": found.client.name,
+        "name": found.name,
+        "scope": found.scope,
+        "file": str(found.path),
+        "change": edit.change,
+        "written": is_written,
+        "diff": edit.diff(),
+    }
+    click.echo(json.dumps(data))
+
+
+def _print_diff(text: str) -> None:
+    has_colour = wants_colour(sys.stdout)
+    for line in text.splitlines():
+        shown = escape_controls(line)
+        colour = _COLOURS.get(line[:1]) if has_colour else None
+        click.echo(click.style(shown, fg=colour) if colour else shown, color=has_colour)
+
+
+class _Refusal:
+    """Turns the error of an editor into a sentence with the text to paste."""
+
+    def __init__(self, installation: Installation, paste: str | None) -> None:
+        self._installation = installation
+        self._paste = paste
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        del kind, traceback
+        if not isinstance(error, ConfigEditError):
+            return
+        advice = "repair it or edit it yourself"
+        if self._paste is not None:
+            echo(f"To paste into {self._installation.shown}:")
+            click.echo(escape_controls(self._paste), nl=False)
+            advice = "repair it, or paste the text above"
+        fact = str(error)
+        raise click.ClickException(
+            f"{self._installation.shown} was not changed. {fact}; {advice}"
+        ) from error
+
+
+def _read(installation: Installation) -> bytes | None:
+    """Return the content of the file; None if it does not exist."""
+    try:
+        return read_regular(installation.target, _MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise click.ClickException(
+            f"{installation.shown} cannot be read: {describe_error(error)}; nothing was changed"
+        ) from error
+
+
+def _decode(content: bytes | None) -> str:
+    try:
+        return "" if content is None else content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigEditError("It is not UTF-8") from error
+
+
+def _lines(content: bytes | None) -> list[str]:
+    """Return the lines for a diff; `splitlines` would also split inside strings."""
+    text = "" if content is None else content.decode("utf-8", "replace")
+    return [each for each in re.split(r"(?<=\n)", text.replace("\r\n", "\n")) if each]
