@@ -276,9 +276,7 @@ def _read_named_file(named: str) -> Iterator[tuple[str, Setting]]:
         yield key, Setting(_parse(key, value, f"{named}: {key}"), named)
 
 
-def _read_default_files(
-    workspace: Path | None, own: Path | None
-) -> Iterator[tuple[str, Setting]]:
+def _read_default_files(workspace: Path | None, own: Path | None) -> Iterator[tuple[str, Setting]]:
     path = None if workspace is None else workspace / FILE_NAME
     if path is not None and (own is None or os.path.realpath(path) != str(own)):
         for key, value in _read_file(path):

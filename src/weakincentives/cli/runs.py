@@ -158,6 +158,13 @@ def begin_run(
     store_record(place, _RECORD, encode(record))
 
 
+def rename_run(place: Path, task: str) -> None:
+    """Record another task of a run, once it is known."""
+    record = read_run(place)
+    if record is not None:
+        store_record(place, _RECORD, encode(replace(record, task=task)))
+
+
 def end_run(place: Path, status: Status, answer: str = "") -> None:
     """Record how a run ended, and what the model answered."""
     record = read_run(place)

@@ -188,8 +188,6 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return _error(HTTPStatus.NOT_FOUND, f"There is nothing at {path}; the server is at {PATH}")
 
 
-def _error(
-    status: HTTPStatus, message: str, headers: dict[str, str] | None = None
-) -> JSONResponse:
+def _error(status: HTTPStatus, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """Return an error as JSON, with a sentence."""
     return JSONResponse({"error": message}, status, {**_HEADERS, **(headers or {})})

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -144,19 +145,16 @@ def command(
     if print_ in CLIENTS and not install and not uninstall:
         install = print_
     serve = _serve_options(directory, copy=copy, **options)
-    check_directory_of(serve)
+    if not serve.any_directory and not uninstall:
+        check_directory(serve.directory, os.environ)
     if install or uninstall or print_:
-        code = _set_up(serve, install, uninstall, only_show=bool(print_), as_json=as_json, **options)
+        code = _set_up(
+            serve, install, uninstall, only_show=bool(print_), as_json=as_json, **options
+        )
         raise click.exceptions.Exit(code)
     if options["scope"] or options["yes"]:
         raise click.UsageError("--scope and --yes need --install or --uninstall")
     _serve(serve, _http_options(http, **options), as_json=as_json)
-
-
-def check_directory_of(options: ServeOptions) -> None:
-    """Raise if the directory would give a client all files of the user, unless that is wanted."""
-    if not options.any_directory:
-        check_directory(options.directory, os.environ)
 
 
 def _take_directory(directory: Path | None, value: str) -> Path:
@@ -216,6 +214,8 @@ def _set_up(
         edit = plan_removal(found)
     else:
         edit = plan_install(found, server_command(serve.words(), os.environ))
+        if find_spec("mcp") is None:
+            echo("warning: the server needs an extra: pip install 'weakincentives[mcp]'")
     return settle(edit, only_show=only_show, yes=options["yes"], as_json=as_json)
 
 

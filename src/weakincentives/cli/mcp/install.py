@@ -24,6 +24,7 @@ from weakincentives.cli.terminal import (
     read_line,
     wants_colour,
 )
+from weakincentives.debug import mask_secrets
 from weakincentives.posix import display_path, read_regular, store_file, write_all
 
 EXIT_NOT_CONFIRMED = 3
@@ -70,7 +71,7 @@ class Edit:
     after: bytes | None
 
     def diff(self) -> str:
-        """Return the change as a unified diff."""
+        """Return the change as a unified diff; keys of other servers are masked."""
         path = display_path(str(self.installation.path))
         lines = difflib.unified_diff(
             _lines(self.before),
@@ -78,7 +79,8 @@ class Edit:
             "/dev/null" if self.before is None else path,
             "/dev/null" if self.after is None else path,
         )
-        return "".join(each if each.endswith("\n") else f"{each}\n" for each in lines)
+        text = "".join(each if each.endswith("\n") else f"{each}\n" for each in lines)
+        return mask_secrets(text)  # of the lines around it
 
 
 def find_installation(

@@ -64,6 +64,8 @@ def put_json_entry(text: str, table: str, name: str, entry: Entry) -> str:
         ConfigEditError: The text is not JSON, or the table is not an object.
     """
     before = read_json_entries(text, table)
+    if before.get(name) == entry:
+        return text
     if not text.strip(_BYTE_ORDER_MARK + " \t\r\n"):
         text = "{}\n"
     root = _parse(text)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -47,12 +48,13 @@ class ServeOptions:
         }
         words += [name for name, is_set in flags.items() if is_set]
         for name, value in self.settings.items():
-            for each in value if isinstance(value, tuple) else (value,):
+            given = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+            option = f"--{name.replace('_', '-')}"
+            for each in given:
                 if each is not None:
-                    path = str(Path(str(each)).expanduser().absolute())
-                    words += [f"--{name.replace('_', '-')}", path if name == "dump" else str(each)]
+                    words += [option, _absolute(str(each)) if name == "dump" else str(each)]
         if self.config is not None:
-            words += ["--config", str(Path(self.config).expanduser().absolute())]
+            words += ["--config", _absolute(self.config)]
         return words
 
 
@@ -84,6 +86,10 @@ def parse_address(text: str) -> tuple[str, int]:
             " name the directory before it"
         )
     return (match["host"] or LOOPBACK).strip("[]"), int(match["port"])
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def find_token(file: Path | None, environment: Mapping[str, str]) -> tuple[str, bool]:

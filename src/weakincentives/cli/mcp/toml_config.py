@@ -30,6 +30,8 @@ def put_toml_entry(text: str, table: str, name: str, entry: Entry) -> str:
         ConfigEditError: The text is not TOML, or has the table in another form.
     """
     before = read_toml_entries(text, table)
+    if before.get(name) == entry:
+        return text
     lines = text.splitlines(keepends=True)
     newline = newline_of(text)
     rendered = render_toml_entry(table, name, entry).replace("\n", newline)

@@ -15,6 +15,7 @@ _KEY = r"(?P<key>[A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(?=\s|$)"
 _TOP = re.compile(_KEY)
 _IGNORED = re.compile(r"\s*(?:#.*)?$")
 _MARKER = re.compile(r"(?:---|\.\.\.|%)")
+_EMPTY = re.compile(r"(?<=:)[ \t]*(?:\{\s*\}|null|~)(?=\s|$)")
 _EMPTY_VALUE = re.compile(r"\s*(?:\{\s*\}|null|~)?\s*(?:#.*)?$")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
@@ -59,7 +60,7 @@ def put_yaml_entry(text: str, table: str, name: str, entry: Entry) -> str:
         if own == name:
             return "".join((*lines[:start], block, *lines[end:]))
     # as the first child: the last one may end with a block of text that looks like comments
-    lines[header] = f"{table}:{_comment(lines[header])}{newline}"
+    lines[header] = _EMPTY.sub("", lines[header], count=1).removesuffix("\n").rstrip("\r") + newline
     return "".join((*lines[: header + 1], block, *lines[header + 1 :]))
 
 
@@ -75,7 +76,7 @@ def drop_yaml_entry(text: str, table: str, name: str) -> str:
     children = _children(lines, header)
     start, end = next((start, end) for own, start, end in children if own == name)
     if len(children) == 1:
-        lines[header] = f"{table}: {{}}{_comment(lines[header])}{newline_of(text)}"
+        lines[header] = lines[header].replace(":", ": {}", 1)
     return "".join((*lines[:start], *lines[end:]))
 
 
@@ -163,10 +164,3 @@ def _children(lines: list[str], header: int) -> list[tuple[str, int, int]]:
             raise ConfigEditError(f"Its servers are not a plain mapping: line {number + 1}")
         found.append((match["key"].strip("\"'"), number, number + 1))
     return found
-
-
-def _comment(line: str) -> str:
-    """Return the comment at the end of a line, with its space."""
-    before, mark, text = line.rstrip("\r\n").partition(" #")
-    del before
-    return f"{mark}{text}"

@@ -30,6 +30,7 @@ from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.recovery import keep_heartbeat
 from weakincentives.cli.run.result import JobResult
+from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
 from weakincentives.cli.run.start import (
     Continuation,
     JobOptions,
@@ -52,7 +53,6 @@ from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import (
-    ShellLimits,
     shell_handlers,
     stop_processes,
 )
@@ -81,15 +81,6 @@ from weakincentives.sandbox import (
     create_sandbox,
 )
 
-# a project has the names that people use, and so have its commands
-_SHELL_LIMITS = ShellLimits(ascii_commands=False)
-# what test runs and linters cache in the workspace would show up as changes
-_ENVIRONMENT = {
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTEST_ADDOPTS": "-o cache_dir=$TMPDIR/pytest",  # pytest expands the variable
-    "MYPY_CACHE_DIR": "/dev/null",
-    "RUFF_NO_CACHE": "true",
-}
 _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
@@ -247,7 +238,7 @@ class Job:
             made = create_sandbox(
                 name,
                 filesystem,
-                env={**_ENVIRONMENT, **self._options.env},
+                env={**COMMAND_ENVIRONMENT, **self._options.env},
                 original=original,
                 allow_hosts=self._options.sandbox.hosts,
                 on_connection=self._session.dispatch,
@@ -256,7 +247,7 @@ class Job:
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
             seconds = self._options.command_seconds
-            limits = replace(_SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
+            limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
             handlers = shell_handlers(sandbox, limits=limits, on_output=self._on_output)
             extra_handlers.update(handlers)
             self._sandbox = sandbox

@@ -6,8 +6,21 @@ from pathlib import Path
 
 from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX, ConfigError
 from weakincentives.contrib.evaluation import ENGINES, find_problem
+from weakincentives.contrib.tools.shell import ShellLimits
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox, probe_sandbox
 from weakincentives.sandbox.probe import check_hosts
+
+# a project has the names that people use, and so have its commands
+SHELL_LIMITS = ShellLimits(ascii_commands=False)
+"""The limits of commands."""
+# what test runs and linters cache in the workspace would show up as changes
+COMMAND_ENVIRONMENT: Mapping[str, str] = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_ADDOPTS": "-o cache_dir=$TMPDIR/pytest",  # pytest expands the variable
+    "MYPY_CACHE_DIR": "/dev/null",
+    "RUFF_NO_CACHE": "true",
+}
+"""The variables of every command."""
 
 
 @dataclass(frozen=True, slots=True)

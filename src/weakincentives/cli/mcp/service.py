@@ -1,0 +1,329 @@
+"""The server behind `wink mcp`: a copy or the directory itself, recorded, until the client is gone.
+
+In a copy the changes wait for `wink review`, as those of `wink run` do. In place, the history of
+snapshots is in the state directory, and the recording has the files as they were at every step.
+"""
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weakincentives.cli.config import Settings, load_settings
+from weakincentives.cli.dumps import dump_directory, dump_id, link_timeline
+from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
+from weakincentives.cli.run.action import Action
+from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.recovery import keep_heartbeat
+from weakincentives.cli.run.sandbox import (
+    COMMAND_ENVIRONMENT,
+    NO_COMMANDS,
+    SHELL_LIMITS,
+    RunSandbox,
+    resolve_engine,
+    resolve_sandbox,
+    resolve_variables,
+)
+from weakincentives.cli.run.view import QuietView
+from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
+from weakincentives.cli.runs import begin_run, end_run, note_changes, rename_run
+from weakincentives.cli.state import create_directory, new_place, new_session_id, place_id
+from weakincentives.cli.terminal import describe_error, echo
+from weakincentives.contrib.evaluation import create_engine
+from weakincentives.contrib.review import Review, WorkingCopy
+from weakincentives.contrib.tools import ToolSettings
+from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import (
+    POSIX_LIMITS,
+    FilesystemEvent,
+    FileWritten,
+    HostFilesystem,
+)
+from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.loopback import is_loopback
+from weakincentives.mcp import McpWorkspace, serve_stdio
+from weakincentives.mcp.http import HttpServer
+from weakincentives.posix import display_path
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import Session, dump_session_tree
+from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
+from weakincentives.sandbox import create_sandbox
+
+_TASK = "MCP"
+_MAX_CLIENTS = 5  # whose names are in the title of a run
+_FIRST_STEP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The files to serve: a working copy, or the directory itself."""
+
+    directory: Path
+    filesystem: HostFilesystem
+    copy: WorkingCopy | None = None
+
+    @property
+    def review_command(self) -> str | None:
+        """The command for the person who decides about the changes; None in place."""
+        if self.copy is None:
+            return None
+        return f"wink review {shlex.quote(place_id(self.copy.place))}"
+
+
+def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> None:
+    """Serve a directory until the client is gone, or until Ctrl-C or SIGTERM over HTTP."""
+    settings = load_settings(
+        None, file=options.config, environment=os.environ, options=options.settings
+    )
+    sandbox = NO_COMMANDS
+    if not options.read_only:
+        hosts = settings["allow_host"] or ()
+        sandbox = resolve_sandbox(settings["sandbox"], hosts, options.directory)
+    session = Session(session_id=new_session_id())
+    with ExitStack() as stack:
+        place = stack.enter_context(_open_place(options, settings, session))
+        stack.enter_context(_record(options, settings, session, place))
+        workspace = _create_workspace(options, settings, session, place, sandbox, stack)
+        _print_start(options, place, sandbox)
+        if http is None:
+            serve_stdio(workspace)
+        else:
+            _serve_http(workspace, http, as_json=as_json)
+
+
+# --- the files ---
+
+
+@contextmanager
+def _open_place(
+    options: ServeOptions, settings: Settings, session: Session
+) -> Generator[_Place, None, None]:
+    if options.in_place:
+        store = create_directory("history") / _directory_key(options.directory)
+        with HostFilesystem(
+            options.directory, git_dir=store, read_only=options.read_only, limits=POSIX_LIMITS
+        ) as filesystem:
+            yield _Place(options.directory, filesystem)
+        return
+    with new_place(session.session_id) as place:
+        exclude = settings["exclude"] or ()
+        copy = create_copy(options.directory, exclude, place, QuietView())
+        with name_copy_on_error(place):
+            begin_run(place, session_id=str(session.session_id), task=_TASK, model="mcp")
+            with (
+                _name_clients(session, place),
+                keep_heartbeat(place),
+                HostFilesystem(
+                    copy.root, git_dir=copy.git_dir, exclusive=True, limits=POSIX_LIMITS
+                ) as filesystem,
+            ):
+                yield _Place(options.directory, filesystem, copy)
+            _finish_copy(copy)
+
+
+def _directory_key(directory: Path) -> str:
+    return hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
+
+
+@contextmanager
+def _name_clients(session: Session, place: Path) -> Generator[None, None, None]:
+    """Give the run the names of the clients that made calls."""
+    names: list[str] = []
+
+    def on_call(event: ToolInvoked) -> None:
+        name = (event.prompt_name or "").removeprefix("mcp:").rpartition(" #")[0]
+        if name and name not in names and len(names) < _MAX_CLIENTS:
+            names.append(name)
+            with suppress(OSError):  # a full disk must not end the call
+                rename_run(place, f"{_TASK}: {', '.join(names)}")
+
+    unsubscribe = session.bus.subscribe(ToolInvoked, on_call)
+    try:
+        yield
+    finally:
+        unsubscribe()
+
+
+def _finish_copy(copy: WorkingCopy) -> None:
+    """Remove a copy in which nothing was changed; else say how to decide about the changes."""
+    end_run(copy.place, "done")
+    with Review(copy) as review:
+        note_changes(review)
+        count = len(review.diff.entries)
+        outcome = Decision(review, is_silent=True).resolve(Action("keep")).outcome
+    if outcome == "kept":
+        paths = "1 path was" if count == 1 else f"{count:,} paths were"
+        echo(
+            f"{paths} changed in the copy of {display_path(str(copy.original))}; to decide:"
+            f" wink review {shlex.quote(place_id(copy.place))}"
+        )
+
+
+# --- the recording ---
+
+
+@contextmanager
+def _record(
+    options: ServeOptions, settings: Settings, session: Session, place: _Place
+) -> Generator[None, None, None]:
+    """Record every call, and dump the session at the end; the server works without it too."""
+    if options.no_dump:
+        yield
+        return
+    directory = dump_directory(settings["dump"])
+    path = directory / f"{session.session_id}{SUFFIX}"
+    derived = DerivedFiles(place.filesystem)
+
+    def keep_written(event: FilesystemEvent) -> None:
+        """Record what a client writes, even if it is ignored."""
+        if isinstance(event, FileWritten):
+            derived.keep(event.path)
+
+    unsubscribe = place.filesystem.subscribe(keep_written)
+    try:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": derived.paths}
+        recorder = SessionRecorder(
+            session, path, place.filesystem, details=details, leave_out=derived
+        )
+        if place.copy is not None:
+            link_timeline(place.copy.place, path)
+    except (WinkError, OSError, ValueError) as error:
+        echo(f"wink: the session is not recorded: {describe_error(error)}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        unsubscribe()
+        recorder.close()
+        _finish_recording(recorder, session, directory)
+
+
+def _finish_recording(recorder: SessionRecorder, session: Session, directory: Path) -> None:
+    if recorder.problem is not None:
+        echo(f"wink: {recorder.problem}")
+    if recorder.last == _FIRST_STEP:  # no client called anything
+        recorder.path.unlink(missing_ok=True)
+        return
+    try:
+        dump_session_tree(session, directory)
+    except (WinkError, OSError, ValueError) as error:
+        echo(f"wink: the dump was not written: {describe_error(error)}")
+    name = shlex.quote(dump_id(recorder.path))
+    echo(f"Every call: wink log {name}; in the browser: wink debug {name}")
+
+
+def _describe(options: ServeOptions, place: _Place) -> dict[str, object]:
+    return {
+        "workspace": str(options.directory),
+        "copy": None if place.copy is None else str(place.copy.place),
+        "dialect": options.dialect,
+        "read_only": options.read_only,
+    }
+
+
+# --- the server ---
+
+
+def _create_workspace(
+    options: ServeOptions,
+    settings: Settings,
+    session: Session,
+    place: _Place,
+    sandbox: RunSandbox,
+    stack: ExitStack,
+) -> McpWorkspace:
+    made = engine = None
+    if sandbox.name is not None:
+        variables = resolve_variables(settings["env"] or (), os.environ)
+        made = stack.enter_context(
+            create_sandbox(
+                sandbox.name,
+                place.filesystem,
+                env={**COMMAND_ENVIRONMENT, **variables},
+                original=None if place.copy is None else options.directory,
+                allow_hosts=sandbox.hosts,
+                on_connection=session.dispatch,
+            )
+        )
+        stack.callback(stop_processes, made)
+    name = None
+    if not options.read_only:
+        name = resolve_engine(settings["evaluate"], has_sandbox=sandbox.name is not None)
+    if name is not None:
+        engine = create_engine(name, sandbox=made)
+        stack.callback(engine.close)
+    seconds = settings["command_timeout"] or MAX_SHELL_SECONDS
+    workspace = McpWorkspace(
+        place.filesystem,
+        session=session,
+        dialect=options.dialect,
+        sandbox=made,
+        engine=engine,
+        read_only=options.read_only,
+        settings=ToolSettings(ascii_paths=False),
+        shell_limits=replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds),
+    )
+    stack.callback(workspace.close)
+    return workspace
+
+
+def _serve_http(workspace: McpWorkspace, http: HttpOptions, *, as_json: bool) -> None:
+    try:
+        server = HttpServer(
+            workspace,
+            host=http.host,
+            port=http.port,
+            token=http.token,
+            allow_remote=http.allow_remote,
+        )
+    except OSError as error:
+        raise click.ClickException(
+            f"Cannot listen on {http.host}, port {http.port}: {describe_error(error)};"
+            " choose another with --http [HOST:]PORT"
+        ) from error
+    with suppress(KeyboardInterrupt):  # SIGTERM too: that is how it ends
+        server.serve(lambda: _announce(server, http, as_json=as_json))
+
+
+def _announce(server: HttpServer, http: HttpOptions, *, as_json: bool) -> None:
+    address = server.address
+    if as_json:
+        click.echo(json.dumps({"url": address.url, "token": address.token}))
+        return
+    if not is_loopback(address.host):
+        echo(
+            "warning: other machines can connect, and the token is sent unencrypted;"
+            " use this only in a network that you trust"
+        )
+    token = address.token if http.is_new_token and http.token_file is None else "TOKEN"
+    echo(f"URL: {address.url}")
+    if http.token_file is not None:
+        echo(f"Token: in {display_path(str(http.token_file))}")
+    elif http.is_new_token:
+        echo(f"Token: {token}")
+    header = f"Authorization: Bearer {token}"
+    entry = {"type": "http", "url": address.url, "headers": {"Authorization": f"Bearer {token}"}}
+    echo(f'Claude Code: claude mcp add --transport http wink {address.url} --header "{header}"')
+    echo(f"Others: {json.dumps({'mcpServers': {'wink': entry}})}")
+    echo("Press Ctrl-C to stop.")
+
+
+def _print_start(options: ServeOptions, place: _Place, sandbox: RunSandbox) -> None:
+    """Tell the person, on standard error, which clients show in their logs."""
+    what = "a copy of " if place.copy is not None else ""
+    mode = ", read-only" if options.read_only else ""
+    echo(f"Serving {what}{display_path(str(options.directory))} to MCP clients{mode}.")
+    if str(sandbox):
+        echo(str(sandbox).replace("The model", "A client").replace("model's", "client's"))
+    if place.review_command is not None and not options.read_only:
+        echo(f"Changes wait for you: {place.review_command}")
