@@ -24,6 +24,8 @@ from weakincentives.loopback import (
 )
 from weakincentives.mcp.workspace import McpWorkspace
 
+__all__ = ["PATH", "HttpAddress", "HttpLimits", "HttpServer", "create_app"]
+
 PATH = "/mcp"
 """The only path that answers."""
 _SHUTDOWN_SECONDS = 2
