@@ -1,15 +1,22 @@
 """A workspace served to the official SDK's client, in memory and over stdio."""
 
+import base64
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import jsonschema
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.types import ImageContent
 
-from weakincentives.filesystem import HostFilesystem
+from tests.mcp.serving import Served, call, fail, run
+from weakincentives.contrib.tools.dialects import DIALECTS
+from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.mcp import McpWorkspace
+from weakincentives.mcp.tools import describe_tool
+from weakincentives.prompt import Tool
 
 SERVER = """\
 import sys
@@ -18,35 +25,23 @@ from weakincentives.mcp import McpWorkspace, serve_stdio
 with HostFilesystem(sys.argv[1], git_dir=sys.argv[2]) as files:
     serve_stdio(McpWorkspace(files))
 """
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNk+M9Qz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC"
+)
 
 
-def run_client(root: Path, work: Callable[[Client], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with HostFilesystem(root, git_dir=root.parent / "git") as files:
-            workspace = McpWorkspace(files)
-            try:
-                async with Client(workspace.create_server()) as client:
-                    await work(client)
-            finally:
-                workspace.close()
-
-    anyio.run(main)
-
-
-def test_a_client_lists_and_calls_tools(tmp_path: Path) -> None:
-    root = tmp_path / "w"
-    root.mkdir()
-
-    async def work(client: Client) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_client_of_either_protocol_era_lists_and_calls_tools(tmp_path: Path, mode: str) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect(mode=mode)
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools["write_file"].title == "Write file"
-        written = await client.call_tool("write_file", {"path": "a.txt", "content": "hello\n"})
-        assert not written.is_error
+        await call(client, "write_file", path="a.txt", content="hello\n")
         read = await client.call_tool("read_text_file", {"path": "a.txt"})
-        assert "hello" in read.structured_content["content"]
+        assert read.structured_content["content"] == "hello\n"
 
-    run_client(root, work)
-    assert (root / "a.txt").read_text() == "hello\n"
+    run(tmp_path / "w", work)
+    assert (tmp_path / "w/a.txt").read_text() == "hello\n"
 
 
 def test_a_client_starts_the_server_and_calls_it_over_stdio(tmp_path: Path) -> None:
@@ -58,7 +53,120 @@ def test_a_client_starts_the_server_and_calls_it_over_stdio(tmp_path: Path) -> N
             command=sys.executable, args=["-c", SERVER, str(root), str(tmp_path / "git")]
         )
         async with Client(stdio_client(command)) as client:
-            await client.call_tool("write_file", {"path": "a.txt", "content": "hello\n"})
+            await call(client, "write_file", path="a.txt", content="hello\n")
 
     anyio.run(main)
     assert (root / "a.txt").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_tool_of_every_dialect_has_title_schemas_and_annotations(dialect: str) -> None:
+    workspace = McpWorkspace(InMemoryFilesystem(), dialect=dialect)  # type: ignore[arg-type]
+    try:
+        described = {tool.name: describe_tool(tool) for tool in workspace.tools}
+    finally:
+        workspace.close()
+    assert {"checkpoint", "list_checkpoints", "diff", "undo", "review"} <= described.keys()
+    for tool in workspace.tools:
+        shown = described[tool.name]
+        hints = shown.annotations
+        assert shown.title
+        assert hints is not None
+        for schema in (shown.input_schema, shown.output_schema):
+            assert schema is not None
+            assert schema["type"] == "object"
+            jsonschema.Draft202012Validator.check_schema(schema)
+        assert hints.read_only_hint is (tool.read_only and tool.name != "checkpoint")
+        assert hints.destructive_hint is _is_destructive(tool)
+        assert hints.open_world_hint is False
+
+
+def _is_destructive(tool: Tool) -> bool:
+    return not tool.read_only and tool.name not in {"create_directory"}
+
+
+def test_annotations_are_those_of_the_reference_server(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        tools = (await client.list_tools()).tools
+        hints = {tool.name: tool.annotations for tool in tools if tool.annotations is not None}
+        writers = ("write_file", "edit_file", "create_directory", "move_file")
+        assert {name: hints[name].destructive_hint for name in writers} == {
+            **dict.fromkeys(writers, True),
+            "create_directory": False,
+        }
+        idempotent = [name for name in writers if hints[name].idempotent_hint]
+        assert idempotent == ["write_file", "create_directory"]
+
+    run(tmp_path / "w", work)
+
+
+def test_results_of_all_tools_match_their_output_schemas(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect()  # the SDK's client validates every result
+        path = tmp_path / "w/pic.png"
+        path.write_bytes(PNG)
+        (tmp_path / "w/data.bin").write_bytes(bytes(range(256)) * 1000)
+        await call(client, "write_file", path="a.txt", content="one\ntwo\n")
+        edits = [{"oldText": "two", "newText": "2"}]
+        await call(client, "edit_file", path="a.txt", edits=edits)
+        await call(client, "create_directory", path="d")
+        await call(client, "move_file", source="a.txt", destination="d/b.txt")
+        for tool, arguments in {
+            "read_text_file": {"path": "d/b.txt"},
+            "read_multiple_files": {"paths": ["d/b.txt", "missing"]},
+            "list_directory": {"path": "."},
+            "list_directory_with_sizes": {"path": "."},
+            "directory_tree": {"path": "."},
+            "search_files": {"path": ".", "pattern": "**/*.txt"},
+            "get_file_info": {"path": "d/b.txt"},
+            "list_allowed_directories": {},
+            "checkpoint": {},
+            "list_checkpoints": {},
+            "diff": {},
+            "review": {},
+            "undo": {},
+        }.items():
+            await call(client, tool, **arguments)
+        picture = await client.call_tool("read_media_file", {"path": "pic.png"})
+        (image,) = picture.content
+        assert isinstance(image, ImageContent)
+        assert base64.b64decode(image.data) == PNG
+        blob = await client.call_tool("read_media_file", {"path": "data.bin"})
+        (item,) = blob.structured_content["content"]
+        assert base64.b64decode(item["resource"]["blob"]) == bytes(range(256)) * 1000
+
+    run(tmp_path / "w", work)
+
+
+def test_absolute_paths_below_the_workspace_or_its_original_work(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        root = tmp_path / "w"
+        await call(client, "write_file", path=str(root / "a.txt"), content="a")
+        await call(client, "write_file", path=str(original / "src/b.txt"), content="b")
+        assert str(original) in await call(client, "list_allowed_directories")
+        for outside in ("/etc/passwd", str(tmp_path / "w2/x"), str(root / "../x"), "../x"):
+            text = await fail(client, "write_file", path=outside, content="x")
+            assert "outside" in text or "escapes" in text
+
+    run(tmp_path / "w", work, original=original)
+    assert (tmp_path / "w/a.txt").read_text() == "a"
+    assert (tmp_path / "w/src/b.txt").read_text() == "b"
+    assert not original.exists()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_failed_call_changes_nothing_and_says_why(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "write_file", path="a.txt", content="one\n")
+        edits = [{"oldText": "one", "newText": "1"}, {"oldText": "none", "newText": "0"}]
+        assert "none" in await fail(client, "edit_file", path="a.txt", edits=edits)
+        assert "no tool" in await fail(client, "nonsense")
+        assert "edit_file by tester #1 failed" in await call(client, "review")
+
+    run(tmp_path / "w", work)
+    assert (tmp_path / "w/a.txt").read_text() == "one\n"

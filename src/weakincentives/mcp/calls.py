@@ -4,15 +4,21 @@ Calls run in the order in which they arrive, whichever client sent them. One tha
 runs alone; those that only read run side by side. So no call sees half of another one.
 """
 
+import asyncio
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+import anyio
+
+from weakincentives.adapters import CancellationToken
 from weakincentives.errors import WinkError
+from weakincentives.posix import display_path
 
 MAX_PARALLEL = 4
 """Calls that run side by side."""
@@ -20,6 +26,9 @@ MAX_WAITING = 4_096
 """Calls that wait for their turn; further ones are refused."""
 MAX_WAITING_BYTES = 256 * 1024 * 1024
 """Characters in the arguments of calls that wait; further ones are refused."""
+PROGRESS_INTERVAL = 1.0
+"""Seconds between two reports of progress."""
+_MAX_LINE = 200  # characters of a command's last line in a report
 T = TypeVar("T")
 
 
@@ -49,6 +58,7 @@ class CallQueue:
         self._waiting_bytes = 0
         self._running = 0
         self._is_exclusive = False
+        self._is_closed = False
         self._pool = ThreadPoolExecutor(max_parallel, thread_name_prefix="wink-mcp")
 
     def submit(
@@ -62,8 +72,7 @@ class CallQueue:
             size: The memory that it takes while it waits.
 
         Raises:
-            ServerBusyError: Too many functions wait.
-            RuntimeError: The queue is closed.
+            ServerBusyError: Too many functions wait, or the queue is closed.
         """
         context = copy_context()
         entry = _Waiting[T](lambda: context.run(function), exclusive, size)
@@ -81,6 +90,7 @@ class CallQueue:
     def close(self) -> None:
         """Cancel what waits, and return when nothing runs any more."""
         with self._lock:
+            self._is_closed = True
             waiting, self._waiting = self._waiting, deque()
             self._waiting_bytes = 0
         for entry in waiting:
@@ -117,3 +127,72 @@ class CallQueue:
             self._running -= 1
             self._is_exclusive = False
             self._start_next()
+
+
+class RunningCall:
+    """A call between its arrival and its end: its cancellation, and how far it has got."""
+
+    def __init__(self, name: str) -> None:
+        """Start the clock of a call of the tool `name`."""
+        self.cancellation: CancellationToken = CancellationToken()
+        self._name = name
+        self._created = time.monotonic()
+        self._has_started = False
+        self._lines = 0
+        self._last_line = ""
+
+    def start(self) -> None:
+        """Note that its turn has come."""
+        self._has_started = True
+
+    def on_output(self, stream: str, data: bytes) -> None:
+        """Note what its command prints."""
+        del stream
+        self._lines += data.count(b"\n")
+        lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+        if lines:
+            self._last_line = display_path(lines[-1].strip())[:_MAX_LINE]
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since it arrived."""
+        return time.monotonic() - self._created
+
+    def describe(self) -> str:
+        """Return what it is doing, for the person who waits."""
+        if not self._has_started:
+            return f"{self._name}: waiting for other calls"
+        text = f"{self._name}: running for {self.seconds:.0f} s"
+        if self._lines:
+            text += f", {self._lines:,} lines printed"
+        return f"{text}: {self._last_line}" if self._last_line else text
+
+
+Report: TypeAlias = Callable[[float, str], Awaitable[None]]
+"""Reports progress: a number that increases, and a sentence."""
+
+
+async def wait_for(future: "Future[T]", call: RunningCall, report: Report | None = None) -> T:
+    """Return the result of a call.
+
+    If this task is cancelled, a call that waits does not run. One that runs is stopped and rolled
+    back, which is awaited: nothing changes files any more when this returns.
+
+    Args:
+        future: The future of the call.
+        call: The call.
+        report: Called every second while the call runs.
+    """
+    waiting = asyncio.wrap_future(future)
+    try:
+        while report is not None and not waiting.done():
+            await asyncio.wait([waiting], timeout=PROGRESS_INTERVAL)
+            if not waiting.done():
+                await report(call.seconds, call.describe())
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if not future.cancel():
+            call.cancellation.cancel("the client cancelled it, or has gone")
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([waiting])
+        raise

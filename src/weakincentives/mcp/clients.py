@@ -1,10 +1,11 @@
 """The clients of a server: one value per connection, for history and restrictions."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server import ServerRequestContext
 from mcp.types import InitializeRequestParams
@@ -15,6 +16,7 @@ from weakincentives.posix import display_path
 
 _MAX_CLIENTS = 1_000
 _MAX_NAME = 60
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +56,43 @@ class McpClient:
 class ClientRegistry:
     """Finds the client that sent a request; thread-safe."""
 
-    def __init__(self) -> None:
-        """Know no client."""
+    def __init__(self, on_client: Callable[[McpClient], object] | None = None) -> None:
+        """Know no client; call `on_client` for each new one."""
+        self._on_client = on_client
         self._lock = Lock()
         self._numbers = count(1)
         # by the identity of the parameters of `initialize`, which live as long as a connection
-        self._connected: OrderedDict[int, tuple[InitializeRequestParams, McpClient]] = OrderedDict()
+        self._connected: OrderedDict[int, tuple[object, McpClient]] = OrderedDict()
         # protocol versions without a handshake send only a name, with each request
-        self._named: OrderedDict[str, McpClient] = OrderedDict()
+        self._named: OrderedDict[str, tuple[object, McpClient]] = OrderedDict()
 
     def identify(self, context: ServerRequestContext[Any, Any]) -> McpClient:
         """Return the client that sent a request."""
         params = context.session.client_params
         name = _display_name(params)
+        is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         with self._lock:
-            if params is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                return self._by_name(name)
-            known = self._connected.get(id(params))
-            if known is None:
-                known = (params, McpClient(name, next(self._numbers)))
-                self._connected[id(params)] = known
-                if len(self._connected) > _MAX_CLIENTS:
-                    self._connected.popitem(last=False)
+            if params is None or is_modern:
+                client, is_new = self._find(self._named, name, name, name)
             else:
-                self._connected.move_to_end(id(params))
-            return known[1]
-
-    def _by_name(self, name: str) -> McpClient:
-        client = self._named.get(name)
-        if client is None:
-            client = self._named[name] = McpClient(name, next(self._numbers))
-            if len(self._named) > _MAX_CLIENTS:
-                self._named.popitem(last=False)
+                client, is_new = self._find(self._connected, id(params), params, name)
+        if is_new and self._on_client is not None:
+            self._on_client(client)
         return client
+
+    def _find(
+        self, known: OrderedDict[K, tuple[object, McpClient]], key: K, owner: object, name: str
+    ) -> tuple[McpClient, bool]:
+        """Return the client with a key, and whether it is new."""
+        found = known.get(key)
+        if found is not None:
+            known.move_to_end(key)
+            return found[1], False
+        client = McpClient(name, next(self._numbers))
+        known[key] = owner, client
+        if len(known) > _MAX_CLIENTS:
+            known.popitem(last=False)
+        return client, True
 
 
 def _display_name(params: InitializeRequestParams | None) -> str:

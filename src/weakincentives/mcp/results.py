@@ -33,6 +33,7 @@ def to_result(
     *,
     call: int | None = None,
     changed: Sequence[str] = (),
+    note: str | None = None,
 ) -> CallToolResult:
     """Return an outcome in the form of the protocol.
 
@@ -41,18 +42,33 @@ def to_result(
         filesystem: The workspace, for the bytes of a binary file.
         call: The number of the call, if it changed something.
         changed: The paths that it changed.
+        note: Why the call cannot be undone.
     """
     result = outcome.result
     if not result.success:
         return error_result(outcome.text)
     if outcome.call.name == MEDIA_TOOL and isinstance(result.value, ReadFileResult):
         return _media_result(outcome, result.value, filesystem)
-    content: list[ContentBlock] = [TextContent(text=outcome.text)]
+    text = outcome.text if note is None else f"{outcome.text}\n[cannot be undone: {note}]"
+    content: list[ContentBlock] = [TextContent(text=text)]
     content += [_image(media) for media in result.media]
-    structured: dict[str, Any] = {"content": outcome.text}
+    structured: dict[str, Any] = {"content": text}
+    if isinstance(result.value, ReadFileResult) and result.value.encoding == "utf-8":
+        structured = _page(result.value)
     if call is not None:
         structured |= {"call": call, "changed": [display_path(path) for path in changed]}
     return CallToolResult(content=content, structured_content=structured)
+
+
+def _page(value: ReadFileResult) -> dict[str, Any]:
+    """Return a page of a text file for programs: its lines without numbers."""
+    page: dict[str, Any] = {
+        "content": value.content,
+        "firstLine": value.offset + 1,
+        "lines": value.shown,
+        "totalLines": value.total,
+    }
+    return page if value.next_offset is None else page | {"nextLine": value.next_offset + 1}
 
 
 def error_result(text: str) -> CallToolResult:
@@ -75,21 +91,15 @@ def _media_result(
         media = Media(mime_type(value.path), filesystem.read_bytes(value.path).content)
     data = base64.b64encode(media.data).decode()
     kind = media.media_type.split("/")[0]
-    item = {
-        "type": kind if kind in ("image", "audio") else "blob",
-        "data": data,
-        "mimeType": media.media_type,
-    }
-    return CallToolResult(
-        content=[_media_block(value.path, media.media_type, data)],
-        structured_content={"content": [item]},
-    )
+    block = _media_block(kind, value.path, media.media_type, data)
+    item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return CallToolResult(content=[block], structured_content={"content": [item]})
 
 
-def _media_block(path: str, media_type: str, data: str) -> ContentBlock:
-    if media_type.startswith("image/"):
+def _media_block(kind: str, path: str, media_type: str, data: str) -> ContentBlock:
+    if kind == "image":
         return ImageContent(data=data, mime_type=media_type)
-    if media_type.startswith("audio/"):
+    if kind == "audio":
         return AudioContent(data=data, mime_type=media_type)
     contents = BlobResourceContents(uri=file_uri(path), mime_type=media_type, blob=data)
     return EmbeddedResource(resource=contents)

@@ -8,8 +8,9 @@ from typing import Any, cast
 from mcp.types import Tool as McpTool
 from mcp.types import ToolAnnotations
 
-from weakincentives.contrib.tools import MkdirParams, WriteFileParams
+from weakincentives.contrib.tools import MkdirParams, ReadFileParams, WriteFileParams
 from weakincentives.contrib.tools.suite import SpecHandler
+from weakincentives.mcp.history_tools import CHECKPOINT
 from weakincentives.prompt import Tool
 
 MEDIA_TOOL = "read_media_file"
@@ -19,6 +20,7 @@ _CONTENT: Mapping[str, Any] = {
     "type": "string",
     "description": "The result as text, the same as in the content of the answer.",
 }
+_RAW = "The lines as they are in the file, without numbers; for other files the text of the answer."
 _CHANGES: Mapping[str, Any] = {
     "call": {
         "type": "integer",
@@ -30,16 +32,34 @@ _CHANGES: Mapping[str, Any] = {
         "description": "The paths that the call changed.",
     },
 }
+_PAGE: Mapping[str, Any] = {
+    "firstLine": {"type": "integer", "description": "The number of the first line, from 1."},
+    "lines": {"type": "integer", "description": "How many lines the content has."},
+    "totalLines": {"type": "integer", "description": "How many lines the file has."},
+    "nextLine": {
+        "type": "integer",
+        "description": "Where the file continues; missing if this is its end.",
+    },
+}
 _MEDIA: Mapping[str, Any] = {
     "type": "array",
+    "description": "One block: image, audio, or resource with a blob.",
     "items": {
         "type": "object",
         "properties": {
-            "type": {"type": "string", "enum": ["image", "audio", "blob"]},
+            "type": {"type": "string", "enum": ["image", "audio", "resource"]},
             "data": {"type": "string", "description": "The bytes in base64."},
             "mimeType": {"type": "string"},
+            "resource": {
+                "type": "object",
+                "properties": {
+                    "uri": {"type": "string"},
+                    "mimeType": {"type": "string"},
+                    "blob": {"type": "string", "description": "The bytes in base64."},
+                },
+            },
         },
-        "required": ["type", "data", "mimeType"],
+        "required": ["type"],
     },
 }
 
@@ -56,6 +76,11 @@ def describe_tool(tool: Tool[Any, Any]) -> McpTool:
     )
 
 
+def requests_of(tool: Tool[Any, Any]) -> tuple[type[Any], ...]:
+    """Return the types of requests that a tool of a dialect sends."""
+    return tool.handler.spec.requests if isinstance(tool.handler, SpecHandler) else ()
+
+
 def _title(name: str) -> str:
     words = [word.lower() for word in _WORD.findall(name)]
     return " ".join(words).capitalize()
@@ -65,6 +90,8 @@ def _output_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {"content": dict(_CONTENT)}
     if tool.name == MEDIA_TOOL:
         properties = {"content": deepcopy(dict(_MEDIA))}
+    elif requests_of(tool) == (ReadFileParams,):
+        properties = {"content": {**_CONTENT, "description": _RAW}, **deepcopy(dict(_PAGE))}
     elif not tool.read_only:
         properties.update(deepcopy(dict(_CHANGES)))
     return {"type": "object", "properties": properties, "required": ["content"]}
@@ -73,12 +100,12 @@ def _output_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
 def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
     if tool.read_only:
         return ToolAnnotations(
-            read_only_hint=True,
+            read_only_hint=tool.name != CHECKPOINT,
             destructive_hint=False,
-            idempotent_hint=True,
+            idempotent_hint=tool.name != CHECKPOINT,
             open_world_hint=False,
         )
-    requests = tool.handler.spec.requests if isinstance(tool.handler, SpecHandler) else ()
+    requests = requests_of(tool)
     is_mkdir = requests == (MkdirParams,)
     return ToolAnnotations(
         read_only_hint=False,

@@ -60,9 +60,12 @@ from weakincentives.posix.tempnames import journal_name as journal_name
 from weakincentives.posix.tempnames import owner_name as owner_name
 from weakincentives.posix.tempnames import temporary_name as temporary_name
 from weakincentives.posix.time_limits import TimeLimitError as TimeLimitError
+from weakincentives.posix.time_limits import cancellable as cancellable
+from weakincentives.posix.time_limits import check_cancelled as check_cancelled
 from weakincentives.posix.time_limits import check_time as check_time
 from weakincentives.posix.time_limits import early_time_limit as early_time_limit
 from weakincentives.posix.time_limits import is_time_up as is_time_up
 from weakincentives.posix.time_limits import no_time_limit as no_time_limit
+from weakincentives.posix.time_limits import on_cancel as on_cancel
 from weakincentives.posix.time_limits import remaining_time as remaining_time
 from weakincentives.posix.time_limits import time_limit as time_limit

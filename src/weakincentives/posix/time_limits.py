@@ -1,15 +1,32 @@
-"""A context-local time limit that long operations check as they go."""
+"""A context-local time limit and cancellation, which long operations check as they go."""
 
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Protocol
 
 from weakincentives.errors import WinkError
 
 _MAX_RESERVE = 1.0  # seconds kept for returning what was found
 _Clock = Callable[[], float]
 _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
+
+
+class Cancellation(Protocol):
+    """Says whether work was cancelled, from any thread."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        ...
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on cancellation, or now; return a function that unsubscribes it."""
+        ...
+
+
+_cancellation: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
 
 
 class TimeLimitError(WinkError, TimeoutError):
@@ -36,12 +53,48 @@ def time_limit(seconds: float, *, clock: _Clock | None = None) -> Generator[None
 
 @contextmanager
 def no_time_limit() -> Generator[None, None, None]:
-    """Suspend the time limit in this context, for work that must finish, such as a rollback."""
-    token = _deadline.set(None)
+    """Suspend time limit and cancellation in this context, for work such as a rollback."""
+    token, cancellation = _deadline.set(None), _cancellation.set(None)
     try:
         yield
     finally:
         _deadline.reset(token)
+        _cancellation.reset(cancellation)
+
+
+@contextmanager
+def cancellable(cancellation: Cancellation) -> Generator[None, None, None]:
+    """Stop work in this context when it is cancelled: filesystem operations and commands."""
+    token = _cancellation.set(cancellation)
+    try:
+        yield
+    finally:
+        _cancellation.reset(token)
+
+
+def on_cancel(listener: Callable[[], None]) -> Callable[[], None]:
+    """Call `listener` when the work of this context is cancelled, in the thread that cancels.
+
+    Returns a function that unsubscribes it.
+    """
+    cancellation = _cancellation.get()
+    return _do_nothing if cancellation is None else cancellation.subscribe(listener)
+
+
+def is_cancelled() -> bool:
+    """Return whether the work of this context was cancelled."""
+    cancellation = _cancellation.get()
+    return cancellation is not None and cancellation.is_cancelled
+
+
+def check_cancelled(what: str) -> None:
+    """Check that the work of this context was not cancelled.
+
+    Raises:
+        TimeLimitError: It was.
+    """
+    if is_cancelled():
+        raise TimeLimitError(f"{what} stopped: it was cancelled")
 
 
 def remaining_time() -> float | None:
@@ -64,16 +117,21 @@ def early_time_limit(seconds: float) -> Generator[None, None, None]:
 
 
 def is_time_up() -> bool:
-    """Return whether the time limit of this context has passed."""
+    """Return whether the time limit of this context has passed, or its work was cancelled."""
     deadline = _deadline.get()
-    return deadline is not None and deadline[1]() >= deadline[0]
+    return (deadline is not None and deadline[1]() >= deadline[0]) or is_cancelled()
 
 
 def check_time(what: str) -> None:
     """Check that there is time left for `what`.
 
     Raises:
-        TimeLimitError: The time limit of this context has passed.
+        TimeLimitError: The time limit of this context has passed, or its work was cancelled.
     """
     if is_time_up():
+        check_cancelled(what)
         raise TimeLimitError(f"{what} stopped: the time limit of this call has passed")
+
+
+def _do_nothing() -> None:
+    pass

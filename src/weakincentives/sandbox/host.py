@@ -14,7 +14,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, get_ident
@@ -25,12 +25,18 @@ from weakincentives.filesystem import HostFilesystem
 from weakincentives.posix import (
     check_time,
     is_owner_gone,
+    on_cancel,
     os_error,
     owner_name,
     remaining_time,
     remove_tree,
 )
-from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
+from weakincentives.sandbox.background import (
+    BackgroundProcess,
+    BackgroundProcesses,
+    OnStart,
+    RunningCommand,
+)
 from weakincentives.sandbox.cgroup import ControlGroups
 from weakincentives.sandbox.command import (
     Command,
@@ -218,7 +224,14 @@ class HostSandbox:
         left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
         self._check_open()
-        return self._run(command, cwd, until, max_output, on_output=on_output)
+        with ExitStack() as stack:
+
+            def stop_on_cancel(process: RunningCommand) -> None:
+                stack.callback(on_cancel(process.stop))
+
+            return self._run(
+                command, cwd, until, max_output, on_output=on_output, on_start=stop_on_cancel
+            )
 
     def start(
         self,

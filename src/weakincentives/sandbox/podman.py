@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Condition, get_ident
@@ -20,9 +20,14 @@ from types import TracebackType
 from typing import Self
 
 from weakincentives.filesystem import HostFilesystem, normalize_path
-from weakincentives.posix import check_time, os_error, remaining_time
+from weakincentives.posix import check_time, on_cancel, os_error, remaining_time
 from weakincentives.sandbox.allowlist import AllowList
-from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
+from weakincentives.sandbox.background import (
+    BackgroundProcess,
+    BackgroundProcesses,
+    OnStart,
+    RunningCommand,
+)
 from weakincentives.sandbox.command import (
     Command,
     check_limits,
@@ -189,7 +194,14 @@ class PodmanSandbox:
         prepared = self._prepare(argv, cwd, env, stdin)
         left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
-        return self._run(prepared, cwd, until, max_output, on_output=on_output)
+        with ExitStack() as stack:
+
+            def stop_on_cancel(process: RunningCommand) -> None:
+                stack.callback(on_cancel(process.stop))
+
+            return self._run(
+                prepared, cwd, until, max_output, on_output=on_output, on_start=stop_on_cancel
+            )
 
     def start(
         self,

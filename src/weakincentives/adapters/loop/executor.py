@@ -38,7 +38,7 @@ from weakincentives.filesystem import (
     diff_since,
 )
 from weakincentives.filesystem.base import is_tool_output, readonly
-from weakincentives.posix import parents_of
+from weakincentives.posix import check_cancelled, parents_of
 from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime import (
     UNKNOWN_TOOL,
@@ -223,6 +223,7 @@ class ToolExecutor:
                 step.prioritize()
             before = self._state_before(filesystem)
             result = _call_handler(call)
+            check_cancelled(f"Tool call {call.call.name!r}")  # a command may just have ended early
             record.snapshot_ref = step.snapshot_ref
             changed: Sequence[str] = ()
             if result.success:

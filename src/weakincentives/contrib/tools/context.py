@@ -18,7 +18,7 @@ from weakincentives.contrib.tools.requests import (
 from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, PathEscapeError, normalize_path
-from weakincentives.posix import display_path, parse_displayed_path
+from weakincentives.posix import display_path, parse_displayed_path, shorten_path
 from weakincentives.prompt import ToolAccess, ToolContext, ToolResult
 
 _READ_ONLY = frozenset(
@@ -48,6 +48,8 @@ class ToolSettings:
         max_matches: Matches in one search.
         max_media_bytes: Size of the largest picture that is passed to a model.
         characters_per_token: ASCII characters per token; any other character counts as a token.
+        host_roots: Directories of the host that stand for the workspace root in absolute paths,
+            such as the one that it is a copy of. Absolute paths below none of them are refused.
     """
 
     ascii_paths: bool = True
@@ -58,6 +60,7 @@ class ToolSettings:
     max_matches: int = 250
     max_media_bytes: int = 5 * 1024 * 1024
     characters_per_token: float = 3.0
+    host_roots: tuple[str, ...] = ()
 
     @property
     def budget(self) -> int:
@@ -117,14 +120,16 @@ class HandlerContext:
         """Return the workspace path for a path that a model sent.
 
         An absolute path below the workspace root is made relative, and so is one below
-        `/workspace`, where commands in a sandbox find it. A name that is displayed escaped,
-        because it has invisible characters, may be sent in that form.
+        `/workspace`, where commands in a sandbox find it, or below a host root of the settings. A
+        name that is displayed escaped, because it has invisible characters, may be sent in that
+        form.
 
         Raises:
             PathEscapeError: The path leaves the workspace, or is one of the machine's.
         """
         sent = given
-        for root in (self.filesystem.root.rstrip("/"), _SANDBOX_ROOT):
+        roots = (*self.settings.host_roots, self.filesystem.root)
+        for root in (*(each.rstrip("/") for each in roots), _SANDBOX_ROOT):
             if root and (given == root or given.startswith(root + "/")):
                 # the workspace may have a directory of that name
                 if root != _SANDBOX_ROOT or not self.filesystem.exists(root[1:]):
@@ -135,9 +140,10 @@ class HandlerContext:
         except PathEscapeError as error:
             raise PathEscapeError(f"{error}; use a path relative to the workspace root") from None
         if given is sent and self._is_foreign(sent, path):
+            root = next(iter(self.settings.host_roots), self.filesystem.root)
             raise PathEscapeError(
-                f"Path is outside the workspace: {sent!r}; use a path relative to its root"
-                f" {self.filesystem.root!r}"
+                f"Path is outside the workspace: {shorten_path(sent)!r}; use a path relative to its"
+                f" root {root!r}"
             )
         return self._resolve_escapes(path) if "\\" in path else path
 
@@ -145,8 +151,11 @@ class HandlerContext:
         """Return whether a path names a place of the machine that the workspace does not have.
 
         `/src/a.py` counts from the workspace root, but a file that was to be `/etc/hosts` or
-        on a drive `C:` must not be created below it.
+        on a drive `C:` must not be created below it. With host roots, every absolute path is one
+        of the machine.
         """
+        if self.settings.host_roots and sent.startswith("/"):
+            return True
         first = path.partition("/")[0]
         is_system = sent.startswith("/") and first in _SYSTEM_DIRECTORIES
         is_foreign = is_system or _WINDOWS_PATH.match(sent) is not None

@@ -91,7 +91,7 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
 
 def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
     """Return the workspace root, and how paths are written."""
-    root = context.filesystem.root
+    root = next(iter(context.settings.host_roots), context.filesystem.root)
     lines = [
         f"{root}",
         "This is the workspace root; only files below it are accessible. Paths are relative to it"

@@ -1,0 +1,556 @@
+"""The history of a workspace: the state before and after every call, checkpoints, and undo.
+
+States are snapshots of the filesystem, so a call costs what it changes and a state costs no
+memory. Undo takes back what a call changed and nothing else: a path is restored only if it still
+is what the call left. Otherwise nothing changes, and the error names the path and who changed it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+from weakincentives.errors import SnapshotError, ToolValidationError
+from weakincentives.filesystem import (
+    Change,
+    Diff,
+    Filesystem,
+    FilesystemEvent,
+    FilesystemSnapshot,
+    Observable,
+    Pinnable,
+    ReadableFilesystem,
+    StateReplaced,
+    diff,
+    diff_since,
+)
+from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.paths import outermost
+from weakincentives.mcp.clients import McpClient
+from weakincentives.posix import display_path, parents_of
+
+MAX_STEPS = 10_000
+"""Calls that can be undone; older ones are forgotten."""
+MAX_CHECKPOINTS = 1_000
+"""Checkpoints that are kept."""
+MAX_PATHS = 200
+"""Paths that are remembered of one call, for lists."""
+_MAX_CONFLICTS = 20
+START = "start"
+"""The name of the first checkpoint: the state when the server started."""
+UNDO = "undo"
+"""The name of the tool that takes calls back."""
+
+
+@runtime_checkable
+class _StateStore(Protocol):
+    """Keeps states, shows them, and restores some of their paths."""
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot: ...
+
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None
+    ) -> None: ...
+
+    def view(self, snapshot: FilesystemSnapshot) -> Filesystem: ...
+
+
+class UndoConflictError(ToolValidationError):
+    """A call cannot be undone without losing a later change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A call that changed something, or failed.
+
+    Args:
+        number: Its number, counted from 1.
+        client: Who made it.
+        tool: The tool.
+        before: The state before it; None if it failed.
+        after: The state after it; None if it failed.
+        paths: What it changed: the first paths, sorted.
+        count: The number of paths that it changed.
+        undoes: The calls that it took back, if it is an undo.
+        own: The paths that it changed itself; None if it is not known, as for a command. Other
+            programs may have changed files at the same time.
+        is_alone: Whether nothing else changed files at the same time.
+        created_at: When it ended.
+    """
+
+    number: int
+    client: McpClient
+    tool: str
+    before: FilesystemSnapshot | None = None
+    after: FilesystemSnapshot | None = None
+    paths: tuple[str, ...] = ()
+    count: int = 0
+    undoes: tuple[int, ...] = ()
+    own: frozenset[str] | None = None
+    is_alone: bool = True
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def is_undo(self) -> bool:
+        """Whether it took back other calls."""
+        return self.tool == UNDO
+
+    def __str__(self) -> str:
+        """Return the call in a few words."""
+        return f"call {self.number} ({self.tool} by {self.client})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A state with a name.
+
+    Args:
+        name: Its name.
+        note: What the client wants to remember about it.
+        client: Who made it; None for the start.
+        after: The number of the last call before it.
+        snapshot: The state.
+        created_at: When it was made.
+    """
+
+    name: str
+    note: str = ""
+    client: McpClient | None = None
+    after: int = 0
+    snapshot: FilesystemSnapshot
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+class History:
+    """The steps and checkpoints of a workspace.
+
+    Not thread-safe: calls that change something run one after the other.
+    """
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        """Keep the history of `filesystem`, from the first call of `start` on.
+
+        Raises:
+            TypeError: The filesystem has no snapshots to compare and restore.
+        """
+        if not isinstance(filesystem, ReadableFilesystem) or not isinstance(
+            filesystem, _StateStore
+        ):
+            raise TypeError(f"{type(filesystem).__name__} does not support undo")
+        self._filesystem: Filesystem = filesystem
+        self._live: ReadableFilesystem = filesystem
+        self._states: _StateStore = filesystem
+        self._recording: Recording | None = None
+        self._steps: OrderedDict[int, Step] = OrderedDict()
+        self._undone: dict[int, int] = {}
+        self._last_number = 0
+        self._last_state: FilesystemSnapshot | None = None
+        self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
+        self._unpin: dict[str, Callable[[], None]] = {}
+        self.problem: str | None = None
+        """Why the last call cannot be undone, if its state could not be kept."""
+
+    # --- recording ---
+
+    def start(self) -> None:
+        """Keep the present state as the start; does nothing if there is one."""
+        if START not in self._checkpoints:
+            state = self._last_state = self._take(START)
+            self._checkpoints[START] = Checkpoint(name=START, snapshot=state)
+
+    def begin(self, *, bypasses_filesystem: bool = False) -> "Recording":
+        """Keep the state before a call that may change something."""
+        recording = self._recording = Recording(bypasses_filesystem=bypasses_filesystem)
+        try:
+            self.start()
+            recording.before = self._present_state("before a call")
+            self.problem = None
+        except SnapshotError as error:
+            self.problem = str(error)
+        if isinstance(self._filesystem, Observable):
+            recording.end = self._filesystem.subscribe(recording.add)
+        return recording
+
+    def finish(
+        self, recording: "Recording", client: McpClient, tool: str, *, success: bool
+    ) -> Step | None:
+        """Add a step for a call, if it changed something or failed; return it."""
+        recording.end()
+        self._recording = None
+        if not success:
+            return self._add(Step(number=self._last_number + 1, client=client, tool=tool))
+        before = recording.before
+        if before is None or not (recording.paths or recording.is_open_ended):
+            return None
+        try:
+            after = self._present_state(f"after {tool}")
+        except SnapshotError as error:
+            self.problem = str(error)
+            return None
+        if after is before:
+            return None
+        step = Step(
+            number=self._last_number + 1,
+            client=client,
+            tool=tool,
+            before=before,
+            after=after,
+            undoes=recording.undoes,
+            own=None if recording.is_open_ended else frozenset(recording.paths),
+        )
+        return self._add(self._with_paths(step))
+
+    def _with_paths(self, step: Step) -> Step:
+        """Return a step with the paths that it changed."""
+        assert step.before is not None
+        assert step.after is not None
+        entries = diff(self._view(step.before), self._view(step.after), renames=False).entries
+        own = {each.path for each in entries if _is_own(step, each)}
+        parents = {parent for path in own for parent in parents_of(path)}
+        paths = sorted(path for path in own - parents if not is_tool_output(path))
+        return replace(
+            step,
+            paths=tuple(paths[:MAX_PATHS]),
+            count=len(paths),
+            is_alone=len(own) == len(entries),
+        )
+
+    def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
+        """Keep the present state under a name.
+
+        Raises:
+            ToolValidationError: The name is taken, or there are too many.
+            SnapshotError: The state could not be kept.
+        """
+        if len(self._checkpoints) > MAX_CHECKPOINTS:
+            raise ToolValidationError(f"There are {MAX_CHECKPOINTS:,} checkpoints already")
+        name = (name or "").strip() or self._free_name()
+        if name in self._checkpoints:
+            raise ToolValidationError(
+                f"There is a checkpoint {name!r} already; choose another name"
+            )
+        made = Checkpoint(
+            name=name,
+            note=note,
+            client=client,
+            after=self._last_number,
+            snapshot=self._present_state(f"checkpoint {name}"),
+        )
+        self._checkpoints[name] = made
+        return made
+
+    # --- looking back ---
+
+    @property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The checkpoints, the start first."""
+        return tuple(self._checkpoints.values())
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The calls that changed something or failed, the oldest first."""
+        return tuple(self._steps.values())
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last step."""
+        return self._last_number
+
+    def undone_by(self, step: Step) -> int | None:
+        """Return the number of the call that took this one back; None if none did."""
+        return self._undone.get(step.number)
+
+    def find_step(self, number: int) -> Step:
+        """Return a call that changed something.
+
+        Raises:
+            ToolValidationError: There is none with this number, or it failed.
+        """
+        step = self._steps.get(number)
+        if step is None:
+            forgotten = 0 < number <= self._last_number
+            reason = "is too old" if forgotten else "did not change anything, or there is none"
+            raise ToolValidationError(f"Call {number} {reason}; `review` lists the calls")
+        if step.after is None:
+            raise ToolValidationError(f"Call {number} failed and changed nothing")
+        return step
+
+    def find_checkpoint(self, name: str) -> Checkpoint:
+        """Return a checkpoint.
+
+        Raises:
+            ToolValidationError: There is none with this name.
+        """
+        found = self._checkpoints.get(name)
+        if found is None:
+            known = ", ".join(list(self._checkpoints)[-20:])
+            raise ToolValidationError(f"There is no checkpoint {name!r}; there are: {known}")
+        return found
+
+    def last_step_of(self, client: McpClient) -> Step | None:
+        """Return the last call of a client that can be taken back: no undo, and not undone."""
+        return next(
+            (
+                step
+                for step in reversed(self._steps.values())
+                if step.client == client
+                and step.after is not None
+                and not step.is_undo
+                and step.number not in self._undone
+            ),
+            None,
+        )
+
+    def steps_since(self, checkpoint: Checkpoint) -> Sequence[Step]:
+        """Return the calls after a checkpoint that changed something, the oldest first."""
+        return [
+            step
+            for step in self._steps.values()
+            if step.number > checkpoint.after and step.after is not None
+        ]
+
+    def diff(
+        self, before: FilesystemSnapshot | None, after: FilesystemSnapshot | None = None
+    ) -> Diff:
+        """Return the changes between two states; None is the start, or the present state."""
+        if before is None:
+            self.start()
+            before = self._checkpoints[START].snapshot
+        if after is None:
+            found = diff_since(self._filesystem, before)
+            assert found is not None  # checked by has_history
+        else:
+            found = diff(self._view(before), self._view(after))
+        return found.only(_is_project_change)
+
+    def changed_paths(self, steps: Sequence[Step], chosen: Sequence[str] | None = None) -> set[str]:
+        """Return what calls have changed, including directories; only at and below `chosen`."""
+        found = set[str]().union(*map(self._changed_paths, steps))
+        return {path for path in found if chosen is None or _is_within(path, chosen)}
+
+    # --- undo ---
+
+    def undo(self, steps: Sequence[Step], *, paths: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Take back calls, the latest first; return the restored paths.
+
+        It runs in a transaction, which rolls back if a later call conflicts.
+
+        Args:
+            steps: The calls, the oldest first.
+            paths: Take back only what is at and below these.
+
+        Raises:
+            UndoConflictError: A path is not any more what the call left.
+            SnapshotError: A state could not be restored.
+        """
+        restored: set[str] = set()
+        if paths is None and self._is_gapless(steps):
+            assert steps[0].before is not None
+            restored |= self._differences(steps[0].before, [""])
+            self._states.restore(steps[0].before)
+        else:
+            for step in reversed(steps):
+                restored |= self._undo_one(step, paths)
+        if self._recording is not None:
+            self._recording.paths |= restored
+            self._recording.is_open_ended = False
+            if paths is None:
+                self._recording.undoes = tuple(step.number for step in steps)
+        return tuple(sorted(path for path in restored if not is_tool_output(path)))
+
+    def _is_gapless(self, steps: Sequence[Step]) -> bool:
+        """Return whether nothing but these calls has changed files since the first of them."""
+        if len(steps) < 2 or steps[-1].after is None:
+            return False
+        return (
+            all(step.is_alone for step in steps)
+            and all(one.after is other.before for one, other in pairwise(steps))
+            and not self._differences(steps[-1].after, [""])
+        )
+
+    def _undo_one(self, step: Step, chosen: Sequence[str] | None) -> set[str]:
+        """Restore what one call changed, where it still is what the call left."""
+        assert step.before is not None
+        changed = self.changed_paths([step], chosen)
+        before = self._view(step.before)
+        live = self._live
+        wanted = [path for path in outermost(changed) if _has(before, path) or _has(live, path)]
+        if not wanted:
+            return set()
+        effect = diff(live, before, path=wanted, renames=False).entries
+        later = self._differences(step.after, wanted)
+        conflicts = [
+            each.path
+            for each in effect
+            if each.path in later or (each.path not in changed and not _is_new_parent(each, wanted))
+        ]
+        if conflicts:
+            raise UndoConflictError(self._describe_conflicts(step, sorted(conflicts)))
+        if effect:
+            paths = [path for path in wanted if any(_is_within(e.path, [path]) for e in effect)]
+            self._states.restore(step.before, paths=paths)
+        return {each.path for each in effect}
+
+    def _differences(self, snapshot: FilesystemSnapshot | None, paths: Sequence[str]) -> set[str]:
+        """Return which paths differ now from a state."""
+        assert snapshot is not None
+        then, live = self._view(snapshot), self._live
+        existing = [path for path in paths if _has(then, path) or _has(live, path)]
+        if not existing:
+            return set()
+        return {each.path for each in diff(then, live, path=existing, renames=False).entries}
+
+    def _describe_conflicts(self, step: Step, paths: Sequence[str]) -> str:
+        lines = [f"- {display_path(path)}: {self._blame(step, path)}" for path in paths]
+        more = len(lines) - _MAX_CONFLICTS
+        if more > 0:
+            lines = [*lines[:_MAX_CONFLICTS], f"- and {more:,} more"]
+        return "\n".join(
+            [
+                f"Nothing was undone: undoing {step} would lose later changes of",
+                *lines,
+                "Undo the later calls first, or choose other paths with `paths`.",
+            ]
+        )
+
+    def _blame(self, step: Step, path: str) -> str:
+        """Return who changed a path after a call, as far as that is known."""
+        for later in reversed(self._steps.values()):
+            if later.number <= step.number:
+                break
+            if later.after is not None and path in self._changed_paths(later):
+                return f"changed by {later}"
+        return f"changed since call {step.number} by somebody else, outside this server"
+
+    # --- states ---
+
+    def _add(self, step: Step) -> Step:
+        self._last_number = step.number
+        self._steps[step.number] = step
+        for number in step.undoes:
+            self._undone[number] = step.number
+            for again in self._steps[number].undoes if number in self._steps else ():
+                self._undone.pop(again, None)  # an undo is undone: its calls count again
+        if len(self._steps) > MAX_STEPS:
+            number, _ = self._steps.popitem(last=False)
+            self._undone.pop(number, None)
+            self._release_states()
+        return step
+
+    def _changed_paths(self, step: Step) -> set[str]:
+        """Return what a call changed, including directories."""
+        assert step.before is not None
+        assert step.after is not None
+        entries = diff(self._view(step.before), self._view(step.after), renames=False).entries
+        return {each.path for each in entries if _is_own(step, each)}
+
+    def _present_state(self, tag: str) -> FilesystemSnapshot:
+        """Return a snapshot of the present state; the last one if nothing has changed."""
+        last = self._last_state
+        if last is not None:
+            with suppress(SnapshotError, OSError):
+                if not diff_since(self._filesystem, last, renames=False):
+                    return last
+        self._last_state = self._take(tag)
+        return self._last_state
+
+    def _take(self, tag: str) -> FilesystemSnapshot:
+        taken = self._states.snapshot(tag=tag)
+        if isinstance(self._filesystem, Pinnable):
+            with suppress(NotImplementedError):
+                self._unpin[taken.commit_ref] = self._filesystem.pin(taken)
+        return taken
+
+    def _release_states(self) -> None:
+        """Let states go that no step and no checkpoint needs."""
+        needed = {each.snapshot.commit_ref for each in self._checkpoints.values()}
+        for step in self._steps.values():
+            needed |= {each.commit_ref for each in (step.before, step.after) if each is not None}
+        if self._last_state is not None:
+            needed.add(self._last_state.commit_ref)
+        for reference in self._unpin.keys() - needed:
+            self._unpin.pop(reference)()
+
+    def close(self) -> None:
+        """Let all states go."""
+        unpin, self._unpin = self._unpin, {}
+        for each in unpin.values():
+            each()
+
+    def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        view = self._states.view(snapshot)
+        assert isinstance(view, ReadableFilesystem)
+        return view
+
+    def _free_name(self) -> str:
+        number = len(self._checkpoints)
+        while f"checkpoint-{number}" in self._checkpoints:
+            number += 1
+        return f"checkpoint-{number}"
+
+
+class Recording:
+    """What is noted while a call runs: the state before it, and what it changes."""
+
+    def __init__(self, *, bypasses_filesystem: bool) -> None:
+        """Note the events of a call; one that bypasses the filesystem may change anything."""
+        self.before: FilesystemSnapshot | None = None
+        self.paths: set[str] = set()
+        self.is_open_ended: bool = bypasses_filesystem
+        self.undoes: tuple[int, ...] = ()
+        self.end: Callable[[], None] = _do_nothing
+
+    def add(self, event: FilesystemEvent) -> None:
+        """Note the paths of an event."""
+        if isinstance(event, StateReplaced):
+            if event.reason != "rollback":
+                self.is_open_ended = True
+            return
+        self.paths.update(
+            path for name in ("path", "source") if (path := getattr(event, name, None)) is not None
+        )
+
+
+def has_history(filesystem: Filesystem) -> bool:
+    """Return whether the states of a filesystem can be kept, compared and restored."""
+    return isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _is_own(step: Step, change: Change) -> bool:
+    """Return whether a call made a change itself; a move or deletion covers everything below."""
+    if step.own is None or change.path in step.own:
+        return True
+    if not step.own.isdisjoint(parents_of(change.path)):
+        return True
+    # a directory that was created or emptied for one of its paths
+    is_parent = any(each.startswith(f"{change.path}/") for each in step.own)
+    return change.is_directory and change.kind in ("added", "removed") and is_parent
+
+
+def _is_project_change(change: Change) -> bool:
+    return not is_tool_output(change.path)
+
+
+def _is_within(path: str, parents: Iterable[str]) -> bool:
+    return any(not each or f"{path}/".startswith(f"{each}/") for each in parents)
+
+
+def _is_new_parent(change: Change, wanted: Sequence[str]) -> bool:
+    """Return whether a change is a directory that a restored path needs above it."""
+    is_new = change.before is None and change.is_directory
+    return is_new and any(path.startswith(f"{change.path}/") for path in wanted)
+
+
+def _has(filesystem: Filesystem, path: str) -> bool:
+    try:
+        filesystem.stat(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Undo, checkpoints, diff and review through an MCP client."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.mcp.serving import Served, call, fail, run
+
+
+def write(client, path, content):
+    return call(client, "write_file", path=path, content=content)
+
+
+def test_undo_takes_back_the_last_call_of_this_client(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        one, two = await served.connect("one"), await served.connect("two")
+        await write(one, "a.txt", "1")
+        await write(one, "a.txt", "2")
+        await write(two, "b.txt", "b")
+        text = await call(one, "undo")
+        assert "write_file by one #1" in text
+        assert (root / "a.txt").read_text() == "1"
+        assert (root / "b.txt").read_text() == "b"
+        await call(one, "undo")
+        assert not (root / "a.txt").exists()
+        assert "nothing to undo" in await call(one, "undo")
+        await call(two, "undo")
+        assert list(root.iterdir()) == []
+
+    run(root, work)
+
+
+def test_an_undo_can_be_undone(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "d/a.txt", "1")
+        number = int(re.findall(r"call=(\d+)", await call(client, "undo"))[0])
+        assert not (root / "d").exists()
+        await call(client, "undo", call=number)
+        assert (root / "d/a.txt").read_text() == "1"
+        await call(client, "undo")  # the call counts again
+        assert not (root / "d").exists()
+
+    run(root, work)
+
+
+def test_undo_restores_bytes_modes_links_directories_and_ignored_files(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "x.log").write_bytes(b"\0\xff")
+    (root / "tree/sub").mkdir(parents=True)
+    (root / "tree/run.sh").write_text("#!/bin/sh\n")
+    (root / "tree/run.sh").chmod(0o755)
+    (root / "tree/sub").chmod(0o700)
+    (root / "tree/link").symlink_to("run.sh")
+    (root / "tree/empty").mkdir()
+
+    def state():
+        return {
+            str(path.relative_to(root)): (path.lstat().st_mode, _content(path))
+            for path in sorted(root.rglob("*"))
+        }
+
+    before = state()
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "delete_file", path="x.log")
+        await call(client, "move_file", source="tree", destination="moved/tree")
+        await call(client, "undo")
+        await call(client, "undo")
+        assert state() == before
+        await call(client, "move_file", source="tree", destination="moved/tree")
+        await write(client, "moved/tree/run.sh", "other")
+        await call(client, "undo", checkpoint="start")
+        assert state() == before
+
+    run(root, work)
+
+
+def _content(path: Path):
+    if path.is_symlink():
+        return str(path.readlink())
+    return path.read_bytes() if path.is_file() else None
+
+
+def test_undo_never_loses_an_edit_of_somebody_else(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "d/a.txt", "1")
+        await write(client, "d/b.txt", "1")
+        patch = [{"oldText": "1", "newText": "2"}]
+        await call(client, "edit_file", path="d/a.txt", edits=patch)
+        (root / "d/a.txt").write_text("mine")
+        text = await fail(client, "undo")
+        assert "d/a.txt" in text
+        assert "outside this server" in text
+        text = await fail(client, "undo", checkpoint="start")
+        assert (root / "d/a.txt").read_text() == "mine"
+        assert (root / "d/b.txt").read_text() == "1"
+        # what is not in conflict can be chosen
+        await call(client, "undo", checkpoint="start", paths=["d/b.txt"])
+        assert not (root / "d/b.txt").exists()
+        assert (root / "d/a.txt").read_text() == "mine"
+
+    run(root, work)
+
+
+def test_undo_keeps_a_file_that_somebody_put_into_a_new_directory(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "new/a.txt", "1")
+        (root / "new/theirs.txt").write_text("keep")
+        assert "new/theirs.txt" in await fail(client, "undo")
+        await call(client, "undo", paths=["new/a.txt"])
+        assert [each.name for each in (root / "new").iterdir()] == ["theirs.txt"]
+
+    run(root, work)
+
+
+def test_undo_names_the_call_of_another_client_that_is_in_the_way(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        one, two = await served.connect("one"), await served.connect("two")
+        await write(one, "a.txt", "1")
+        await write(two, "a.txt", "2")
+        assert "write_file by two #2" in await fail(one, "undo")
+        assert (root / "a.txt").read_text() == "2"
+
+    run(root, work)
+
+
+def test_an_edit_between_two_calls_survives_going_back_to_a_checkpoint(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "a.txt", "1")
+        await call(client, "checkpoint", name="good", note="works")
+        (root / "theirs.txt").write_text("keep")
+        await write(client, "a.txt", "2")
+        (root / "theirs.txt").write_text("keep this")
+        await write(client, "b.txt", "2")
+        assert "works" in await call(client, "list_checkpoints")
+        await call(client, "undo", checkpoint="good")
+        assert (root / "a.txt").read_text() == "1"
+        assert not (root / "b.txt").exists()
+        assert (root / "theirs.txt").read_text() == "keep this"
+
+    run(root, work)
+
+
+def test_diff_shows_calls_checkpoints_and_pages(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "a.txt", "one\n")
+        await call(client, "checkpoint", name="c")
+        written = await client.call_tool("write_file", {"path": "a.txt", "content": "two\n"})
+        number = written.structured_content["call"]
+        assert written.structured_content["changed"] == ["a.txt"]
+        await write(client, "d/b.txt", "b\n")
+        assert "+two" in await call(client, "diff")
+        assert "-one" not in await call(client, "diff")
+        assert "-one" in await call(client, "diff", **{"from": "c"})
+        assert "b.txt" not in await call(client, "diff", call=number)
+        assert "-one" in await call(client, "diff", **{"from": number, "to": number})
+        assert "a.txt" not in await call(client, "diff", path="d")
+        page = await call(client, "diff", max_characters=250)
+        assert "start=2" in page
+        assert "b.txt" in await call(client, "diff", start=2)
+        assert "no checkpoint 'x'" in await fail(client, "diff", **{"from": "x"})
+        assert "call cannot be combined" in await fail(client, "diff", call=1, to="c")
+
+    run(tmp_path / "w", work)
+
+
+def test_review_lists_the_calls_of_all_clients_and_what_to_do(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        one, two = await served.connect("one"), await served.connect("two")
+        await write(one, "a.txt", "1")
+        await write(two, "b.txt", "2")
+        await call(one, "undo")
+        text = await call(two, "review")
+        assert "call 1: write_file by one #1: a.txt (undone by call 3)" in text
+        assert "call 2: write_file by two #2: b.txt" in text
+        assert "added b.txt" in text
+        assert text.endswith("wink review 7")
+
+    run(tmp_path / "w", work, review_hint="wink review 7")
+
+
+@pytest.mark.parametrize(
+    "given", [{"call": 99}, {"checkpoint": "none"}, {"call": 1, "checkpoint": "c"}]
+)
+def test_an_undo_of_something_that_does_not_exist_says_so(tmp_path: Path, given: dict) -> None:
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "a.txt", "1")
+        await fail(client, "undo", **given)
+
+    run(tmp_path / "w", work)
+    assert (tmp_path / "w/a.txt").read_text() == "1"
