@@ -139,7 +139,7 @@ def test_offsets_beyond_two_gigabytes_are_in_a_table_of_their_own(
     repository = new_repository(tmp_path / "r")
     monkeypatch.setattr(packing, "_FAR", 40)  # so that a small pack has far offsets
     entries = [(hashlib.sha1(b"%d" % n).digest(), n, 12 + 1_000 * n) for n in range(3)]
-    index = packing._index(sorted(entries), b"\0" * 20)
+    index = packing.encode_index(sorted(entries), b"\0" * 20)
     table = index[8 + 1024 + 3 * 28 : -40]
     assert struct.unpack(">2Q", table) in {(1_012, 2_012), (2_012, 1_012)}
     monkeypatch.undo()
@@ -338,7 +338,7 @@ def bomb(directory: Path) -> Path:
     body = bytearray(struct.pack(">4sII", b"PACK", 2, 3))
     base = bytes(1 << 20)
     offsets = [len(body)]
-    body += packing._entry_header(3, len(base)) + zlib.compress(base)
+    body += packing.entry_header(3, len(base)) + zlib.compress(base)
     for size in (len(base), 1 << 38):
         offsets.append(len(body))
         copies = b"\xf0\xff\xff\x0f" * 4_000
@@ -348,12 +348,12 @@ def bomb(directory: Path) -> Path:
         while back := back >> 7:
             back -= 1
             encoded.insert(0, back & 0x7F | 0x80)
-        body += packing._entry_header(6, len(delta)) + encoded + zlib.compress(delta)
+        body += packing.entry_header(6, len(delta)) + encoded + zlib.compress(delta)
     checksum = hashlib.sha1(body).digest()
     entries = [(bytes([n]) * 20, 0, offset) for n, offset in enumerate(offsets)]
     index = directory / "pack-bomb.idx"
     index.with_suffix(".pack").write_bytes(bytes(body) + checksum)
-    index.write_bytes(packing._index(entries, checksum))
+    index.write_bytes(packing.encode_index(entries, checksum))
     return index
 
 
@@ -365,12 +365,12 @@ def test_a_delta_bomb_is_refused_before_it_grows(tmp_path: Path) -> None:
 
 
 def test_an_object_that_says_it_is_huge_is_refused(tmp_path: Path) -> None:
-    body = struct.pack(">4sII", b"PACK", 2, 1) + packing._entry_header(3, 1 << 50)
+    body = struct.pack(">4sII", b"PACK", 2, 1) + packing.entry_header(3, 1 << 50)
     body += zlib.compress(b"little")
     checksum = hashlib.sha1(body).digest()
     index = tmp_path / "x.idx"
     index.with_suffix(".pack").write_bytes(body + checksum)
-    index.write_bytes(packing._index([(b"\1" * 20, 0, 12)], checksum))
+    index.write_bytes(packing.encode_index([(b"\1" * 20, 0, 12)], checksum))
     pack = Pack(index)
     with pytest.raises(PackError, match="too large"):
         pack.read(12)
@@ -385,12 +385,12 @@ def test_deltas_in_a_circle_are_refused(tmp_path: Path) -> None:
     for other in reversed(names):
         offsets.append(len(body))
         delta = number(0) + number(0)
-        body += packing._entry_header(7, len(delta)) + other + zlib.compress(delta)
+        body += packing.entry_header(7, len(delta)) + other + zlib.compress(delta)
     checksum = hashlib.sha1(body).digest()
     index = tmp_path / "x.idx"
     index.with_suffix(".pack").write_bytes(bytes(body) + checksum)
     entries = [(name, 0, offset) for name, offset in zip(names, offsets, strict=True)]
-    index.write_bytes(packing._index(entries, checksum))
+    index.write_bytes(packing.encode_index(entries, checksum))
     with pytest.raises(PackError, match="delta chain of more than 4095"):
         Pack(index).read(offsets[0])
 

@@ -70,7 +70,7 @@ def run(place: Path, progress: mmap.mmap) -> None:
     files = HostFilesystem(place / "root", git_dir=place / "history")
     section = FilesystemSection(filesystem=files, session=session)
     prompt = Prompt[None](ns="t", key="t", sections=[section])
-    recorder = SessionRecorder(session, place / "run.timeline", files)
+    recorder = SessionRecorder(session, place / "run.timeline", files, base=files.snapshot())
     progress[:8] = struct.pack("Q", recorder.last)
     session.bus.subscribe(
         ToolInvoked, lambda _: progress.__setitem__(slice(8), struct.pack("Q", recorder.last))

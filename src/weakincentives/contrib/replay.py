@@ -275,7 +275,9 @@ class _Workspace:
         paths = [
             path
             for path in sorted({*step.files.paths, *last.files.paths})
-            if not is_tool_output(path) and _facts(recorded.get(path)) != _facts(replayed.get(path))
+            if not is_tool_output(path)
+            and _facts(self._timeline, recorded.get(path))
+            != _facts(self._recording, replayed.get(path))
         ]
         if not paths:
             return None
@@ -376,11 +378,12 @@ def _tool_names(dialect: DialectName) -> set[str]:
     return {each.name for each in DIALECTS[dialect]}
 
 
-def _facts(entry: Entry | None) -> object:
-    """Return what must be the same about an entry."""
+def _facts(timeline: Timeline, entry: Entry | None) -> object:
+    """Return what must be the same about an entry of a timeline."""
     if entry is None:
         return None
-    return entry.kind, entry.sha256, entry.target, entry.permissions & _EXECUTABLE
+    digest = timeline.content_hash(entry)
+    return entry.kind, digest, entry.target, entry.permissions & _EXECUTABLE
 
 
 def _unified(before: str, after: str) -> str:

@@ -147,7 +147,7 @@ class _Content:
                 each.path,
                 each.kind[0],
                 each.size,
-                self._keep(number, each.path, each.sha256, each.size),
+                self._keep(number, each.path, each.sha256 or each.blob, each.size),
             )
             for each in changes.entries
         ]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,12 @@ from weakincentives.gitstore.pack_reader import (
     Pack,
     PackedObject,
     PackError,
-    PackSet,
+    PackReader,
     Stream,
     TooLargeError,
 )
+from weakincentives.gitstore.pack_set import PackSet
+from weakincentives.gitstore.pack_subset import PackSubset
 from weakincentives.gitstore.pack_writer import PackTransaction, hash_object
 from weakincentives.posix import fault_point, open_regular
 
@@ -184,6 +186,19 @@ class ObjectStore:
         kind, data = self.read(object_id)
         return Stream(kind, len(data), iter([data]))
 
+    def subset(self, wanted: Set[bytes], new: Sequence[tuple[str, bytes]]) -> PackSubset:
+        """Return a pack with some objects, given by their binary ids, and with new ones.
+
+        Raises:
+            ObjectError: They are not all in one pack, or it has deltas; also while it is copied.
+        """
+        self.refresh()
+        for pack in sorted(self._packs.trusted, key=len, reverse=True):
+            if len(pack) >= len(wanted):
+                with suppress(PackError):
+                    return PackSubset(pack, wanted, new)
+        raise ObjectError("Objects are not all in one pack")
+
     def ids(self) -> Iterator[str]:
         """Yield the id of every object, once for each copy that is stored."""
         self.refresh()
@@ -331,7 +346,7 @@ class ObjectStore:
     def _mark_suspect(self, location: "_Location", failure: object) -> None:
         """Mark the pack of a location as suspect, so that nothing new relies on it."""
         pack = location.pack
-        if pack is None or pack.is_suspect or isinstance(failure, TooLargeError):
+        if not isinstance(pack, Pack) or pack.is_suspect or isinstance(failure, TooLargeError):
             return
         _log.warning("Pack is damaged; objects in it are stored again when needed: %s", failure)
         self._packs.mark_suspect(pack)
@@ -381,14 +396,52 @@ class ObjectStore:
         return sorted(self._directory.glob("[0-9a-f][0-9a-f]"))
 
 
+class PackedObjects(ObjectStore):
+    """The objects of one pack that is part of another file, verified when they are read."""
+
+    def __init__(self, pack: PackReader) -> None:
+        """Read from `pack`."""
+        super().__init__(Path(os.devnull))
+        self._pack = pack
+
+    def __contains__(self, object_id: str) -> bool:
+        """Return whether the object is in the pack."""
+        return is_object_id(object_id) and self.is_packed(object_id)
+
+    def is_packed(self, object_id: str) -> bool:
+        """Return whether the object is in the pack."""
+        return self._pack.offset_of(bytes.fromhex(object_id)) is not None
+
+    def size_of(self, object_id: str) -> int:
+        """Return the size of an object as its header declares it.
+
+        Raises:
+            ObjectError: It is missing or damaged.
+        """
+        offset = self._pack.offset_of(bytes.fromhex(object_id))
+        if offset is None:
+            raise _unreadable(object_id, None)
+        try:
+            return self._pack.size_of(offset)
+        except PackError as error:
+            raise _unreadable(object_id, error) from error
+
+    def _find_locations(self, object_id: str) -> "Iterator[_Location]":
+        if is_object_id(object_id):
+            yield from _in_packs(bytes.fromhex(object_id), [self._pack])
+
+    def _mark_suspect(self, location: "_Location", failure: object) -> None:
+        """Do nothing: nothing is stored in this pack."""
+
+
 class _Location(NamedTuple):
     """Where an object may be stored; `pack` is None for a loose object."""
 
-    pack: Pack | None
+    pack: PackReader | None
     open: Callable[[], Stream]
 
 
-def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Location]:
+def _in_packs(key: bytes, packs: Iterable[PackReader]) -> Iterator[_Location]:
     for pack in packs:
         offset = pack.offset_of(key)
         if offset is not None:

@@ -5,12 +5,11 @@ Packs are read by position; only their indexes are held in memory.
 
 import hashlib
 import os
-import re
 import struct
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
@@ -19,10 +18,7 @@ from typing import NamedTuple, Self
 from weakincentives.errors import WinkError
 from weakincentives.posix import (
     check_time,
-    fault_point,
-    is_temporary,
     open_regular,
-    remove_leftovers,
 )
 
 MAX_OBJECT_SIZE = 512 * 1024 * 1024
@@ -40,9 +36,6 @@ _MIN_OBJECT_SIZE = 9  # bytes in a pack: the header and an empty deflate stream
 _MAX_CHAIN = 4_096  # git allows 4,095 deltas on top of each other
 _MAX_BASES = 16 * 1024 * 1024  # bytes of delta bases that are cached
 _LINEAR_SEARCH_SIZE = 64  # ids; below it `find` is faster than a binary search
-_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MAX_ATTEMPTS = 10
 
 
 class PackError(WinkError, ValueError):
@@ -203,45 +196,35 @@ class PackedObject(NamedTuple):
     deflated: bytes
 
 
-class Pack:
-    """A pack on disk, read by position; only the index is held in memory.
+class PackReader:
+    """The objects of a pack, read by position; only the index is held in memory.
 
-    It stays readable after it is removed from the disk; its file is closed with the last
-    reference to it. It is thread-safe.
-
-    A damaged pack can still be read, but nothing new may rely on it: `is_suspect` is set. Damage
-    is detected by the checksum, which is verified only if the file was modified after its index
-    was written.
+    It is thread-safe.
     """
 
-    def __init__(self, index: Path) -> None:
-        """Read the index and open the pack beside it.
+    def __init__(self, size_bytes: int, index: bytes, name: str) -> None:
+        """Read a pack of `size_bytes` with an index whose content was verified.
 
         Raises:
-            FileNotFoundError: One of the two is missing.
-            PackError: They are damaged, or do not belong together.
+            PackError: They do not belong together.
         """
-        self._descriptor, found = _open_file(index.with_suffix(".pack"))
-        weakref.finalize(self, os.close, self._descriptor)
-        self.size_bytes: int = found.st_size
-        self.inode: int = found.st_ino
-        self._written = found.st_mtime_ns
-        data, indexed = _read_index(index, self.size_bytes)
-        self._fanout: tuple[int, ...] = struct.unpack(">256I", data[8:_IDS_AT])
+        self.size_bytes: int = size_bytes
+        self.index: bytes = index
+        self._fanout: tuple[int, ...] = struct.unpack(">256I", index[8:_IDS_AT])
         count = self._fanout[255]
         crcs = _IDS_AT + count * _DIGEST
-        self._ids = data[_IDS_AT:crcs]
-        self._near = data[crcs + count * 4 : crcs + count * 8]
-        self._far = data[crcs + count * 8 : -2 * _DIGEST]
+        self._ids = index[_IDS_AT:crcs]
+        self._near = index[crcs + count * 4 : crcs + count * 8]
+        self._far = index[crcs + count * 8 : -2 * _DIGEST]
         self._bases: dict[int, tuple[str, bytes]] = {}
         self._bases_size = 0
         self._bases_lock = threading.Lock()
-        header, checksum = self._bytes(0, 12), self._bytes(self.size_bytes - _DIGEST, _DIGEST)
+        self.checksum: bytes = index[-2 * _DIGEST : -_DIGEST]
+        header, checksum = self._bytes(0, 12), self._bytes(size_bytes - _DIGEST, _DIGEST)
         if header not in {_HEADER.pack(b"PACK", version, count) for version in (2, 3)}:
-            raise PackError(f"Pack does not belong to its index: {index.name!r}")
-        if checksum != data[-2 * _DIGEST : -_DIGEST]:
-            raise PackError(f"Pack does not belong to its index: {index.name!r}")
-        self.is_suspect: bool = self._written > indexed and not self._has_checksum(checksum)
+            raise PackError(f"Pack does not belong to its index: {name!r}")
+        if checksum != self.checksum:
+            raise PackError(f"Pack does not belong to its index: {name!r}")
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -251,18 +234,6 @@ class Pack:
         """Yield the ids of all objects."""
         for at in range(0, len(self._ids), _DIGEST):
             yield self._ids[at : at + _DIGEST].hex()
-
-    def has_changed(self) -> bool:
-        """Return whether the file was modified since it was opened."""
-        found = os.fstat(self._descriptor)
-        return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self._written)
-
-    def mark_suspect(self) -> None:
-        """Mark the pack as damaged, for other processes too, by its modification time."""
-        self.is_suspect = True
-        with suppress(OSError):
-            os.utime(self._descriptor)
-            self._written = os.fstat(self._descriptor).st_mtime_ns
 
     def offset_of(self, key: bytes) -> int | None:
         """Return the offset of an object, or None if it is not in this pack."""
@@ -283,6 +254,32 @@ class Pack:
                 return self._offset(at // _DIGEST)
             at += 1  # the match spans two neighbouring ids
         return None
+
+    def entries(self) -> list[tuple[int, int, bytes]]:
+        """Return offset, CRC-32 and key of every object, in the order of the file."""
+        count = len(self)
+        start = _IDS_AT + count * _DIGEST
+        crcs = struct.unpack(f">{count}I", self.index[start : start + count * 4])
+        keys = (self._ids[at : at + _DIGEST] for at in range(0, len(self._ids), _DIGEST))
+        offsets = map(self._offset, range(count))
+        return sorted(zip(offsets, crcs, keys, strict=True))
+
+    def read_bytes(self, offset: int, size: int) -> bytes:
+        """Return at least one and at most `size` bytes of the pack, as they are.
+
+        Raises:
+            PackError: They cannot be read.
+        """
+        return self._bytes(offset, size)
+
+    def size_of(self, offset: int) -> int:
+        """Return the size of the object at `offset`, as its header declares it.
+
+        Raises:
+            PackError: It is damaged.
+        """
+        number, size, _ = self._header(offset)
+        return size if number in KINDS else self.stream(offset).size
 
     def stream(self, offset: int) -> Stream:
         """Return the object at `offset`; only a delta is held in memory.
@@ -392,13 +389,57 @@ class Pack:
             raise TooLargeError(f"Object is too large for memory: {size} bytes")
         return b"".join(Inflater(self._bytes, at, size))
 
-    def _has_checksum(self, checksum: bytes) -> bool:
+    def _bytes(self, offset: int, size: int) -> bytes:
+        """Return at least one and at most `size` bytes."""
+        raise NotImplementedError
+
+
+class Pack(PackReader):
+    """A pack on disk.
+
+    It stays readable after it is removed from the disk; its file is closed with the last
+    reference to it.
+
+    A damaged pack can still be read, but nothing new may rely on it: `is_suspect` is set. Damage
+    is detected by the checksum, which is verified only if the file was modified after its index
+    was written.
+    """
+
+    def __init__(self, index: Path) -> None:
+        """Read the index and open the pack beside it.
+
+        Raises:
+            FileNotFoundError: One of the two is missing.
+            PackError: They are damaged, or do not belong together.
+        """
+        self._descriptor, found = _open_file(index.with_suffix(".pack"))
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size_bytes = found.st_size
+        self.inode: int = found.st_ino
+        self._written = found.st_mtime_ns
+        data, indexed = _read_index(index, found.st_size)
+        super().__init__(found.st_size, data, index.name)
+        self.is_suspect: bool = self._written > indexed and not self._has_checksum()
+
+    def has_changed(self) -> bool:
+        """Return whether the file was modified since it was opened."""
+        found = os.fstat(self._descriptor)
+        return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self._written)
+
+    def mark_suspect(self) -> None:
+        """Mark the pack as damaged, for other processes too, by its modification time."""
+        self.is_suspect = True
+        with suppress(OSError):
+            os.utime(self._descriptor)
+            self._written = os.fstat(self._descriptor).st_mtime_ns
+
+    def _has_checksum(self) -> bool:
         digest = hashlib.sha1(usedforsecurity=False)
         end = self.size_bytes - _DIGEST
         for at in range(0, end, CHUNK_SIZE):
             check_time("Snapshot")
             digest.update(self._bytes(at, min(CHUNK_SIZE, end - at)))
-        return digest.digest() == checksum
+        return digest.digest() == self.checksum
 
     def _bytes(self, offset: int, size: int) -> bytes:
         """Return at least one and at most `size` bytes."""
@@ -429,140 +470,26 @@ def _read_index(path: Path, pack_size: int) -> tuple[bytes, int]:
     size = found.st_size
     with os.fdopen(descriptor, "rb") as file:
         # the pack cannot contain more objects than its size allows
-        if size > _IDS_AT + 2 * _DIGEST + (_DIGEST + 16) * (pack_size // _MIN_OBJECT_SIZE):
+        if size > max_index_size(pack_size):
             raise PackError(f"Pack index is too large: {path.name!r}")
         data = file.read(size)
-    if data[:8] != _INDEX_MAGIC or len(data) < _IDS_AT + 2 * _DIGEST:
-        raise PackError(f"Pack index is damaged: {path.name!r}")
-    fanout = struct.unpack(">256I", data[8:_IDS_AT])
-    min_size = _IDS_AT + fanout[255] * (_DIGEST + 8) + 2 * _DIGEST
-    if len(data) < min_size or list(fanout) != sorted(fanout):
-        raise PackError(f"Pack index is damaged: {path.name!r}")
-    digest = hashlib.sha1(memoryview(data)[:-_DIGEST], usedforsecurity=False)
-    if digest.digest() != data[-_DIGEST:]:
-        raise PackError(f"Pack index is damaged: {path.name!r}")
+    check_index(data, path.name)
     return data, found.st_mtime_ns
 
 
-class PackSet:
-    """The packs in one directory, as of the last refresh."""
+def max_index_size(pack_size: int) -> int:
+    """Return the most bytes that the index of a pack of `pack_size` bytes has."""
+    return _IDS_AT + 2 * _DIGEST + (_DIGEST + 16) * (pack_size // _MIN_OBJECT_SIZE)
 
-    def __init__(self, directory: Path) -> None:
-        """Start empty."""
-        self._directory = directory
-        self._refreshing = threading.Lock()
-        self._opened: dict[str, int] = {}  # the files as of the last time, with their inodes
-        self.all: dict[str, Pack] = {}
-        self.trusted: tuple[Pack, ...] = ()
-        self.damaged: dict[str, PackError] = {}
-        """Packs that cannot be opened, and why."""
-        self.losses: int = 0
-        """How many times objects that had been here were found missing or damaged."""
 
-    def is_packed(self, key: bytes) -> bool:
-        """Return whether an object is in an undamaged pack."""
-        packs = self.trusted
-        return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
-
-    def refresh(self, *, closely: bool = False) -> None:
-        """Detect packs that were added or removed; with `closely` also modified ones."""
-        with self._refreshing:
-            if closely:
-                unchanged = {n: p for n, p in self.all.items() if not p.has_changed()}
-                if len(unchanged) < len(self.all):
-                    self.all, self._opened = unchanged, {}
-            self._reload(self._names())
-
-    def sweep(self) -> None:
-        """Remove leftovers of killed writers, and refresh."""
-        with self._refreshing:
-            names = self._names()
-            self._remove_leftovers(names)
-            self._reload(names)
-
-    def mark_suspect(self, pack: Pack) -> None:
-        """Mark a pack as damaged, so that nothing new relies on it."""
-        pack.mark_suspect()
-        with self._refreshing:
-            self.trusted = tuple(each for each in self.trusted if each is not pack)
-            self.losses += 1
-
-    def remove(self, names: Collection[str]) -> None:
-        """Remove packs, except those with a `.keep` file."""
-        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
-        kept = {match[1] for match in files if match[2] == "keep"}
-        # it would name packs that are gone; git works without it
-        (self._directory / "multi-pack-index").unlink(missing_ok=True)
-        for name in set(names) - kept:
-            # a pack is read only if both files exist, and git never writes an index
-            # before its pack: so an index alone is a leftover
-            self._file(name, "pack").unlink(missing_ok=True)
-            fault_point("objects.removed")
-            for match in files:
-                if match[1] == name:
-                    (self._directory / match[0]).unlink(missing_ok=True)
-        self.refresh()
-
-    def close(self) -> None:
-        """Release the packs; streams that are open stay readable."""
-        with self._refreshing:
-            self._opened, self.all, self.trusted, self.damaged = {}, {}, (), {}
-
-    def _reload(self, names: dict[str, int]) -> None:
-        for _ in range(_MAX_ATTEMPTS):
-            if names == self._opened and not self.damaged:
-                return
-            if self._open_packs(names):
-                self._opened = names
-                return
-            names = self._names()
-
-    def _open_packs(self, names: dict[str, int]) -> bool:
-        """Open the packs among `names`; False if one disappeared meanwhile."""
-        packs: dict[str, Pack] = {}
-        damaged: dict[str, PackError] = {}
-        complete = True
-        for name in sorted(n.removesuffix(".idx") for n in names if n.endswith(".idx")):
-            inode = names.get(f"{name}.pack")
-            if inode is None:
-                continue
-            known = self.all.get(name)
-            try:
-                # a damaged pack may have been replaced by a good one with the same name
-                if known is None or known.inode != inode:
-                    known = Pack(self._file(name, "idx"))
-                packs[name] = known
-            except FileNotFoundError:
-                complete = False
-            except PackError as error:
-                damaged[name] = error
-        before, self.all, self.damaged = self.trusted, packs, damaged
-        self.trusted = tuple(pack for pack in packs.values() if not pack.is_suspect)
-        vanished = [pack for pack in before if pack not in self.trusted]
-        if complete and not all(
-            self.is_packed(bytes.fromhex(each)) for pack in vanished for each in pack
-        ):
-            self.losses += 1
-        return complete
-
-    def _remove_leftovers(self, names: dict[str, int]) -> None:
-        """Remove temporary files of killed writers, and indexes without their pack."""
-        hidden = list(filter(is_temporary, names))
-        if hidden:
-            directory = os.open(self._directory, _DIRECTORY)
-            try:
-                remove_leftovers(directory, hidden)
-            finally:
-                os.close(directory)
-        for match in filter(None, map(_PACK_FILE.fullmatch, names)):
-            if f"{match[1]}.pack" not in names and match[2] != "keep":
-                (self._directory / match[0]).unlink(missing_ok=True)
-
-    def _names(self) -> dict[str, int]:
-        """Return the names in the pack directory, with their inodes."""
-        with suppress(FileNotFoundError), os.scandir(self._directory) as entries:
-            return {entry.name: entry.inode() for entry in entries}
-        return {}
-
-    def _file(self, name: str, kind: str) -> Path:
-        return self._directory / f"{name}.{kind}"
+def check_index(data: bytes, name: str) -> None:
+    """Raise PackError if the index of a pack is damaged."""
+    if data[:8] != _INDEX_MAGIC or len(data) < _IDS_AT + 2 * _DIGEST:
+        raise PackError(f"Pack index is damaged: {name!r}")
+    fanout = struct.unpack(">256I", data[8:_IDS_AT])
+    min_size = _IDS_AT + fanout[255] * (_DIGEST + 8) + 2 * _DIGEST
+    if len(data) < min_size or list(fanout) != sorted(fanout):
+        raise PackError(f"Pack index is damaged: {name!r}")
+    digest = hashlib.sha1(memoryview(data)[:-_DIGEST], usedforsecurity=False)
+    if digest.digest() != data[-_DIGEST:]:
+        raise PackError(f"Pack index is damaged: {name!r}")

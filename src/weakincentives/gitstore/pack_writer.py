@@ -32,7 +32,8 @@ _RAW = -15
 _ZLIB_HEADER = b"\x78\x01"
 _STORED = struct.Struct("<3sHH")  # zlib header, and the header of one stored block
 _CHECKSUM = struct.Struct(">I")
-_NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+"""The types of objects as numbers, as in a pack."""
 _PACK_HEADER = struct.Struct(">4sII")
 _INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
 _FAR = 0x80000000  # marks an offset in the table of large offsets
@@ -94,7 +95,7 @@ class PackWriter:
 
     def add(self, name: str, kind: str, size: int, deflated: bytes) -> None:
         """Add the object with the id `name` and `size` bytes, given as a zlib stream."""
-        entry = _entry_header(_NUMBERS[kind], size) + deflated
+        entry = entry_header(NUMBERS[kind], size) + deflated
         self._entries.append((bytes.fromhex(name), zlib.crc32(entry), self._offset()))
         self._write(entry)
 
@@ -106,7 +107,7 @@ class PackWriter:
         If the parts raise, nothing is added.
         """
         offset = self._offset()
-        header = _entry_header(_NUMBERS[kind], size)
+        header = entry_header(NUMBERS[kind], size)
         crc = zlib.crc32(header)
         name = None
         try:
@@ -139,7 +140,7 @@ class PackWriter:
         digest.update(self._buffer)
         self._buffer += digest.digest()
         self._flush()
-        return _index(sorted(self._entries), digest.digest())
+        return encode_index(sorted(self._entries), digest.digest())
 
     def _offset(self) -> int:
         return self._written + len(self._buffer)
@@ -165,7 +166,8 @@ class PackWriter:
             self._written = offset
 
 
-def _entry_header(number: int, size: int) -> bytes:
+def entry_header(number: int, size: int) -> bytes:
+    """Return what precedes the zlib stream of an object, of the type `number`, in a pack."""
     first, size = number << 4 | size & 15, size >> 4
     header = b""
     while size:
@@ -174,7 +176,8 @@ def _entry_header(number: int, size: int) -> bytes:
     return header + _BYTES[first]
 
 
-def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
+def encode_index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
+    """Return the index of a pack: key, CRC-32 and offset of every object, sorted."""
     keys, crcs, offsets = zip(*entries, strict=True) if entries else ((), (), ())
     counts = [0] * 256
     for key in keys:

@@ -202,6 +202,8 @@ class Job:
                 "left_out": [] if self._derived is None else self._derived.paths,
             },
             leave_out=self._derived,
+            # nobody has changed a new copy; one of an earlier run is compared with its timeline
+            base=None if before is not None else self._copy.base,
         )
 
     def _describe_run(self) -> dict[str, object]:

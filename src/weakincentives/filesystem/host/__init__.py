@@ -4,4 +4,10 @@ from weakincentives.filesystem.host.files import HostFile as HostFile
 from weakincentives.filesystem.host.files import Identity as Identity
 from weakincentives.filesystem.host.files import identity_of as identity_of
 from weakincentives.filesystem.host.files import is_stable as is_stable
+from weakincentives.filesystem.host.snapshots.bundle import SnapshotBundle as SnapshotBundle
+from weakincentives.filesystem.host.snapshots.bundle import open_bundle as open_bundle
+from weakincentives.filesystem.host.snapshots.view import (
+    SnapshotFilesystem as SnapshotFilesystem,
+)
+from weakincentives.filesystem.host.snapshots.view import open_blob as open_blob
 from weakincentives.filesystem.host.snapshots.writer import TreeWriter as TreeWriter

@@ -9,6 +9,7 @@ from weakincentives.runtime.timeline.recorder import (
 )
 from weakincentives.runtime.timeline.records import TimelineError
 from weakincentives.runtime.timeline.steps import (
+    BaseRecord,
     Entry,
     FileChanges,
     StepKind,
@@ -21,6 +22,7 @@ from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
 
 __all__ = [
     "SUFFIX",
+    "BaseRecord",
     "Entry",
     "FileChanges",
     "SessionRecorder",

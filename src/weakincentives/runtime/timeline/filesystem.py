@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,
@@ -12,10 +13,11 @@ from weakincentives.filesystem import (
     FileStat,
     Limits,
 )
-from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base import ReadableFilesystem, content_hash
 from weakincentives.filesystem.manifest import DIRECTORY_PERMISSIONS
 from weakincentives.posix import os_error
 from weakincentives.runtime.timeline.chunks import ChunkedContent, ChunkReader
+from weakincentives.runtime.timeline.records import TimelineError
 from weakincentives.runtime.timeline.steps import Entry, EntryKind
 
 _ROOT = Entry("", "directory", DIRECTORY_PERMISSIONS)
@@ -48,7 +50,10 @@ class StepFilesystem(ReadableFilesystem):
 
     def _lookup(self, path: str) -> FileStat | None:
         found = self._recorded.get(path) if path else _ROOT
-        return None if found is None else found.stat(self._date)
+        if found is None:
+            return None
+        hasher = None if found.blob is None else partial(self._hash, found.blob)
+        return found.stat(self._date, hasher)
 
     def _children(self, path: str) -> Children:
         if self._names is None:
@@ -62,11 +67,26 @@ class StepFilesystem(ReadableFilesystem):
         found = self._recorded.get(path)
         if found is None or found.kind != "file":
             raise os_error(errno.ENOENT, path)
+        if found.blob is not None:
+            return self._open_base(found.blob)
         if found.sha256 is None:
             raise os_error(errno.EACCES, path, "It could not be read when it was recorded")
         if not found.chunks:
             return BytesContent(b"")
         return ChunkedContent(self._chunks, found.chunks, found.size)
+
+    def _blob_id(self, path: str) -> str | None:
+        found = self._recorded.get(path)
+        return None if found is None else found.blob
+
+    def _open_base(self, blob: str) -> Content:
+        if self._chunks.base is None:
+            raise TimelineError("The timeline refers to a base that it does not have")
+        return self._chunks.base.open(blob)
+
+    def _hash(self, blob: str) -> str:
+        with self._open_base(blob) as content:
+            return content_hash(content)
 
 
 def _index(entries: Mapping[str, Entry]) -> dict[str, Children]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -12,19 +12,24 @@ from typing import Any, Self, TypeVar, cast
 from zlib import compress
 
 from weakincentives import __version__
+from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
     FileDeleted,
     Filesystem,
     FilesystemEvent,
+    FilesystemSnapshot,
     FileWritten,
     LinkCreated,
     Observable,
     ReadableFilesystem,
     StateReplaced,
+    Viewable,
 )
 from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.filesystem.host import SnapshotFilesystem
+from weakincentives.gitstore import ObjectError
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
     ConversationStarted,
@@ -34,6 +39,7 @@ from weakincentives.runtime.events import (
     ToolInvoked,
 )
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline.base import BaseEntries, BaseFiles, write_base
 from weakincentives.runtime.timeline.chunks import ChunkReader, ChunkWriter
 from weakincentives.runtime.timeline.records import (
     HEADER,
@@ -43,6 +49,8 @@ from weakincentives.runtime.timeline.records import (
     TimelineError,
 )
 from weakincentives.runtime.timeline.steps import (
+    BaseRecord,
+    Entry,
     FileChanges,
     ListChange,
     StepKind,
@@ -108,6 +116,7 @@ class SessionRecorder:
         branch: str | None = None,
         details: Mapping[str, Any] | None = None,
         leave_out: DerivedFiles | None = None,
+        base: FilesystemSnapshot | None = None,
         durable: bool = True,
         now: Callable[[], datetime] = SYSTEM_CLOCK.now,
     ) -> None:
@@ -123,6 +132,8 @@ class SessionRecorder:
             details: JSON values to keep in the first step, such as the options of the run.
             leave_out: Entries of the workspace that are not recorded. Its `keep` is called for
                 each that a tool writes to.
+            base: A snapshot of the workspace as it is now. The first step then has the files of
+                this snapshot, and none is read again.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
@@ -148,13 +159,15 @@ class SessionRecorder:
         self.problem: str | None = None
         self._parent: int | None = None
         self._count = 0
-        entries = {}
+        entries: dict[str, Entry] = {}
+        base_record: BaseRecord | None = None
         if at is None:
             self._writer = RecordWriter(self._path)
         else:
             with Timeline(self._path) as before:
                 self._writer, self._branch = _open_branch(before, at, branch)
                 entries = dict(before.entries(at))
+                base_record = before.step(1).base
                 self._messages = list(before.messages(at))
                 self._recorded_messages = list(self._messages)
                 self._parent, self._count = at, before.last
@@ -164,13 +177,14 @@ class SessionRecorder:
             if at is None:
                 self._write_header(_NO_ROOT if filesystem is None else filesystem.root)
             self._reader = RecordReader(self._path)
-            self._files = None
-            if filesystem is not None:
-                chunks = ChunkWriter(self._writer, ChunkReader(self._reader))
-                self._files = FileTracker(filesystem, chunks, entries, leave_out)
-                self._files.mark_all()
+            self._files: FileTracker | None = None
+            written = None
+            if filesystem is not None and at is None:
+                written = self._start_files(filesystem, base, leave_out)
+            elif filesystem is not None:
+                self._continue_files(filesystem, entries, base_record, leave_out)
             title = "recording began" if at is None else f"continued at step {at}"
-            self._append("start", title, details)
+            self._append("start", title, details, base=written)
             self._subscribe(filesystem)
         except BaseException:
             self.close()
@@ -210,6 +224,51 @@ class SessionRecorder:
     ) -> None:
         """Close."""
         self.close()
+
+    def _start_files(
+        self,
+        filesystem: ReadableFilesystem,
+        snapshot: FilesystemSnapshot | None,
+        leave_out: DerivedFiles | None,
+    ) -> BaseRecord | None:
+        """Track the files, all of which are new; return where they are stored, if they are."""
+        record = None
+        if snapshot is not None and isinstance(filesystem, Viewable):
+            try:
+                files = filesystem.view(snapshot)
+                if isinstance(files, SnapshotFilesystem):  # else it is in memory
+                    record = write_base(self._writer, files, leave_out)
+            except (ObjectError, SnapshotError) as error:
+                _log.warning("Reading the files again to record them: %s", error)
+        chunks, base = self._open_chunks(filesystem, record)
+        entries: MutableMapping[str, Entry] = {} if base is None else BaseEntries(base)
+        self._files = FileTracker(filesystem, chunks, entries, leave_out, base)
+        if base is None:
+            self._files.mark_all()
+        return record
+
+    def _continue_files(
+        self,
+        filesystem: ReadableFilesystem,
+        entries: dict[str, Entry],
+        record: BaseRecord | None,
+        leave_out: DerivedFiles | None,
+    ) -> None:
+        """Track the files, some of which may differ from those that are recorded."""
+        if leave_out is not None:
+            for path in entries:  # what is recorded stays so
+                leave_out.keep(path)
+        chunks, base = self._open_chunks(filesystem, record)
+        self._files = FileTracker(filesystem, chunks, entries, leave_out, base)
+        self._files.mark_all()
+
+    def _open_chunks(
+        self, filesystem: ReadableFilesystem, record: BaseRecord | None
+    ) -> tuple[ChunkWriter, BaseFiles | None]:
+        """Return what stores content, and the files of the base."""
+        assert self._reader is not None
+        base = None if record is None else BaseFiles(self._reader, record, filesystem.root)
+        return ChunkWriter(self._writer, ChunkReader(self._reader, base)), base
 
     def _subscribe(self, filesystem: Filesystem | None) -> None:
         bus = self._session.bus
@@ -258,7 +317,14 @@ class SessionRecorder:
         files = self._files.has_changes if self._files is not None else False
         return files or self._messages != self._recorded_messages
 
-    def _append(self, kind: StepKind, title: str, details: Mapping[str, Any] | None = None) -> None:
+    def _append(
+        self,
+        kind: StepKind,
+        title: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        base: BaseRecord | None = None,
+    ) -> None:
         files = FileChanges() if self._files is None else self._files.collect()
         step = StepRecord(
             number=self._count + 1,
@@ -271,6 +337,7 @@ class SessionRecorder:
             files=files,
             sessions=self._sessions.collect(),
             messages=self._message_change(),
+            base=base,
         )
         self._writer.append(STEP, compress(encode(step), _LEVEL))
         if self._durable:

@@ -18,12 +18,15 @@ from typing import NamedTuple, Self
 from weakincentives.errors import WinkError
 from weakincentives.posix import open_regular, sync_directory, write_all
 
-SIGNATURE = b"wink-timeline 1\n"
+SIGNATURE = b"wink-timeline 2\n"
 """The first bytes of the file; the number is the version of the format."""
+_EARLIER = b"wink-timeline 1\n"  # a file without a base
 _HEADER = struct.Struct(">cIQ")  # kind, CRC-32, length
 _CHECKED = struct.Struct(">cQ")  # what the checksum covers besides the payload
-_KINDS = frozenset({b"H", b"C", b"S"})
-HEADER, CHUNK, STEP = b"H", b"C", b"S"
+HEADER, CHUNK, STEP, BASE = b"H", b"C", b"S", b"B"
+_KINDS = frozenset({HEADER, CHUNK, STEP, BASE})
+HEADER_SIZE = _HEADER.size
+"""Bytes in front of the payload of a record."""
 MAX_RECORD = 2**31
 """Bytes in a payload; a header that declares more is damaged."""
 
@@ -68,6 +71,7 @@ class RecordWriter:
                 self._sync_name()
             else:
                 os.ftruncate(self._descriptor, find_end())  # a torn record, if any
+                _sign(path)
             self._end = os.fstat(self._descriptor).st_size
         except BaseException:
             os.close(self._descriptor)
@@ -138,6 +142,11 @@ class RecordReader:
             raise
 
     @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
     def size(self) -> int:
         """The size of the file now."""
         return os.fstat(self._descriptor).st_size
@@ -167,6 +176,10 @@ class RecordReader:
                 return
             yield record
             start = record.end
+
+    def read_bytes(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes of the file, which are not verified."""
+        return os.pread(self._descriptor, size, offset)
 
     def read(self, offset: int, kind: bytes) -> bytes:
         """Return the payload of the record at `offset`, verified.
@@ -199,17 +212,26 @@ class RecordReader:
 
     def _check_signature(self) -> None:
         found = os.pread(self._descriptor, len(SIGNATURE), 0)
-        if found == SIGNATURE:
+        if found in {SIGNATURE, _EARLIER}:
             return
         name, _, version = SIGNATURE.partition(b" ")
         if found.startswith(name + b" "):
             other = found[len(name) + 1 :].split(b"\n")[0].decode("ascii", "replace")
             raise TimelineError(
-                f"Timeline has version {other!r}, this program reads"
+                f"Timeline has version {other!r}, this program reads versions up to"
                 f" {version.decode().strip()!r}: {str(self._path)!r}"
                 " (read it with the weakincentives that wrote it, or newer)"
             )
         raise TimelineError(f"Not a timeline: {str(self._path)!r}")
+
+
+def _sign(path: Path) -> None:
+    """Make a timeline one of this version, so that an older program does not misread it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, SIGNATURE, 0)
+    finally:
+        os.close(descriptor)
 
 
 def _checksum(kind: bytes, payload: bytes) -> int:

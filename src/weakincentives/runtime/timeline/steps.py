@@ -4,7 +4,7 @@ A step holds only what differs from the step before it, its parent. Steps with t
 are branches, so a timeline is a tree.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -20,7 +20,11 @@ a prompt was finished, or files changed outside of all that."""
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, directory or link at one step; `chunks` are the offsets of a file's content."""
+    """A file, directory or link at one step.
+
+    The content of a file is in `chunks`, which are offsets in the timeline, and has a `sha256`;
+    or it is in the base of the timeline, and `blob` is its git id.
+    """
 
     path: str
     kind: EntryKind
@@ -29,9 +33,12 @@ class Entry:
     sha256: str | None = None
     chunks: tuple[int, ...] = ()
     target: str | None = None
+    blob: str | None = None
 
-    def stat(self, modified_at: datetime) -> FileStat:
-        """Return the entry as the metadata of a filesystem."""
+    def stat(
+        self, modified_at: datetime, hasher: Callable[[], str | None] | None = None
+    ) -> FileStat:
+        """Return the entry as metadata of a filesystem; `hasher` computes an unknown SHA-256."""
         digest = self.sha256
         return FileStat(
             self.path,
@@ -41,7 +48,7 @@ class Entry:
             modified_at=modified_at,
             permissions=self.permissions,
             link_target=self.target,
-            hasher=None if digest is None else lambda: digest,
+            hasher=hasher if digest is None else lambda: digest,
         )
 
 
@@ -61,7 +68,7 @@ class FileChanges:
         """The paths that changed."""
         return tuple(sorted({*self.removed, *(each.path for each in self.entries)}))
 
-    def apply(self, entries: dict[str, Entry]) -> None:
+    def apply(self, entries: MutableMapping[str, Entry]) -> None:
         """Change the entries of the parent step, by path, into those of this step."""
         for path in self.removed:
             remove_below(entries, path)
@@ -69,7 +76,7 @@ class FileChanges:
             entries[each.path] = each
 
 
-def remove_below(entries: dict[str, Entry], path: str) -> None:
+def remove_below(entries: MutableMapping[str, Entry], path: str) -> None:
     """Remove an entry and everything below it."""
     found = entries.pop(path, None)
     if found is not None and found.kind == "directory":
@@ -112,6 +119,23 @@ class SessionChange:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseRecord:
+    """Where the files of the first step are: a snapshot, in records that follow each other.
+
+    Args:
+        offset: The offset of the first record.
+        pack_size: Bytes of the pack.
+        index_size: Bytes of its index, which follows it.
+        tree: The id of the snapshot's tree.
+    """
+
+    offset: int
+    pack_size: int
+    index_size: int
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step as it is stored.
 
@@ -126,6 +150,7 @@ class StepRecord:
         files: What changed in the workspace.
         sessions: What changed in the sessions, parents first.
         messages: What changed in the conversation.
+        base: Where `files` are stored, if that is not here.
     """
 
     number: int
@@ -138,6 +163,7 @@ class StepRecord:
     files: FileChanges = field(default_factory=FileChanges)
     sessions: tuple[SessionChange, ...] = ()
     messages: ListChange | None = None
+    base: BaseRecord | None = None
 
     @property
     def success(self) -> bool:

@@ -3,7 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +14,11 @@ from zlib import error as zlib_error
 from weakincentives.filesystem import DEFAULT_LIMITS, Diff, Limits, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
+from weakincentives.filesystem.base import content_hash
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session import Session, SnapshotFormatError
 from weakincentives.runtime.session.snapshots import Types, Unknown
+from weakincentives.runtime.timeline.base import BaseFiles
 from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkReader
 from weakincentives.runtime.timeline.filesystem import StepFilesystem
 from weakincentives.runtime.timeline.records import (
@@ -29,7 +31,9 @@ from weakincentives.runtime.timeline.records import (
 )
 from weakincentives.runtime.timeline.sessions import rebuild
 from weakincentives.runtime.timeline.steps import (
+    BaseRecord,
     Entry,
+    FileChanges,
     StepRecord,
     StoredSession,
     TimelineHeader,
@@ -263,7 +267,18 @@ class Timeline:
                     self._reader.read(record.offset, record.kind)
             except TimelineError as error:
                 found.append(str(error))
-        return found
+        return found + self._verify_base()
+
+    def content_hash(self, entry: Entry) -> str | None:
+        """Return the SHA-256 of a file's content; None if the entry has none.
+
+        Raises:
+            TimelineError: The content is damaged.
+        """
+        if entry.blob is None or self._chunks.base is None:
+            return entry.sha256
+        with self._chunks.base.open(entry.blob) as content:
+            return content_hash(content)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -281,6 +296,17 @@ class Timeline:
     def chunks(self) -> ChunkReader:
         """Reads the content of files."""
         return self._chunks
+
+    def _verify_base(self) -> list[str]:
+        """Read every file of the base; return what is damaged."""
+        found: list[str] = []
+        if self._chunks.base is not None and self._steps:
+            for entry in self._steps[0].files.entries:
+                try:
+                    self.content_hash(entry)
+                except TimelineError as error:
+                    found.append(str(error))
+        return found
 
     def _paths_between(self, before: int, after: int) -> list[str]:
         """Return the paths that any step between two steps changed, and that one of them has."""
@@ -338,10 +364,21 @@ class Timeline:
             if not inflater.eof:
                 raise TimelineError(f"Step at byte {offset} is cut off or too large")
             step = decode(data, StepRecord)
+            if step.base is not None:
+                step = self._read_base(step, step.base)
             _check_step(step, len(self._steps) + 1)
         except (SerdeError, ArchiveError, zlib_error) as error:
             raise TimelineError(f"Step at byte {offset} is damaged: {error}") from error
         return step
+
+    def _read_base(self, step: StepRecord, record: BaseRecord) -> StepRecord:
+        """Return the first step with its files."""
+        if self._steps:
+            raise TimelineError(f"Step {step.number} has a base, but is not the first")
+        base = BaseFiles(self._reader, record, self.header.root)
+        files = FileChanges(step.files.removed, (*base.entries(), *step.files.entries))
+        self._chunks.base = base
+        return replace(step, files=files)
 
 
 def _check_step(step: StepRecord, number: int) -> None:

@@ -1,7 +1,7 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import State, outermost
 from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.gitstore import hash_object
 from weakincentives.posix import check_time, parallel_map, parent_of, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items
@@ -28,7 +29,15 @@ from weakincentives.runtime.session.snapshots import (
     list_slices,
     type_name,
 )
-from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkWriter, PackedChunk, pack
+from weakincentives.runtime.timeline.base import BaseEntries, BaseFiles
+from weakincentives.runtime.timeline.chunks import (
+    CHUNK_SIZE,
+    BaseChunk,
+    ChunkWriter,
+    PackedChunk,
+    Reference,
+    pack,
+)
 from weakincentives.runtime.timeline.steps import (
     Entry,
     FileChanges,
@@ -49,28 +58,31 @@ class FileTracker:
         self,
         filesystem: ReadableFilesystem,
         chunks: ChunkWriter,
-        entries: dict[str, Entry],
+        entries: MutableMapping[str, Entry],
         leave_out: DerivedFiles | None = None,
+        base: BaseFiles | None = None,
     ) -> None:
         """Store content with `chunks`; `entries` is the state recorded so far.
 
-        A walk ignores what is in `leave_out`, which keeps what is recorded or named by an event.
+        A walk ignores what is in `leave_out`, which keeps what an event names. Content that is
+        in `base` is not stored again.
         """
         self._filesystem = filesystem
         self._chunks = chunks
         self._entries = entries
         self._leave_out = leave_out
-        for path in entries:
-            self._keep(path)
-        self._by_content: dict[str, tuple[int, ...]] = {
-            each.sha256: each.chunks for each in entries.values() if each.sha256
-        }
+        self._base = base
+        self._by_content: dict[str, tuple[int, ...]] = {}
+        if not isinstance(entries, BaseEntries):
+            self._by_content = {
+                each.sha256: each.chunks for each in entries.values() if each.sha256
+            }
         self._paths: set[str] = set()
         self._must_walk = False
         self._must_read_all = False
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> Mapping[str, Entry]:
         """The state recorded so far, by path."""
         return self._entries
 
@@ -208,16 +220,24 @@ class FileTracker:
 
     def _read(self, path: str, content: Content) -> "_Content":
         """Read a file of one chunk, and compress it if it is new."""
+        has_base = self._base is not None
         if content.size > CHUNK_SIZE:
-            return _Content(content.size, _hash(content))
+            return _Content(content.size, *_hash(content, has_base=has_base))
         data = content.read(0, CHUNK_SIZE)
         digest = hashlib.sha256(data).hexdigest()
+        blob = hash_object("blob", data) if has_base else None
         is_new = path not in self._entries and digest not in self._by_content
-        return _Content(len(data), digest, data, pack(data) if data and is_new else None)
+        packed = pack(data) if data and is_new and not self._has_in_base(blob) else None
+        return _Content(len(data), digest, blob, data, packed)
+
+    def _has_in_base(self, blob: str | None) -> bool:
+        return blob is not None and self._base is not None and blob in self._base
 
     def _store(self, state: State, found: FileStat, read: "_Content | None") -> Entry:
         if read is None:  # there is no content to keep
             return Entry(found.path, "file", found.permissions, found.size_bytes)
+        if self._has_in_base(read.blob):
+            return Entry(found.path, "file", found.permissions, read.size, blob=read.blob)
         known = self._entries.get(found.path)
         size, digest = read.size, read.sha256
         if known is not None and known.sha256 == digest:
@@ -229,8 +249,7 @@ class FileTracker:
         elif read.packed is not None:
             chunks = (self._chunks.store_packed(read.packed),)
         else:
-            base = known.chunks[0] if known is not None and known.chunks else None
-            chunks = (self._chunks.store(read.data, base),) if read.data else ()
+            chunks = (self._chunks.store(read.data, _find_similar(known, 0)),) if read.data else ()
         self._by_content[digest] = chunks
         return Entry(found.path, "file", found.permissions, size, digest, chunks)
 
@@ -238,14 +257,12 @@ class FileTracker:
         self, state: State, found: FileStat, known: Entry | None
     ) -> tuple[int, str, tuple[int, ...]]:
         """Store a file of several chunks as it is read: it may be changing."""
-        before = () if known is None else known.chunks
         digest, size = hashlib.sha256(), 0
         chunks: list[int] = []
         with state.open(found.path) as content:
             while data := content.read(size, CHUNK_SIZE):
                 check_time("Recording")
-                base = before[len(chunks)] if len(chunks) < len(before) else None
-                chunks.append(self._chunks.store(data, base))
+                chunks.append(self._chunks.store(data, _find_similar(known, len(chunks))))
                 digest.update(data)
                 size += len(data)
                 if len(data) < CHUNK_SIZE:
@@ -258,6 +275,8 @@ class _Content(NamedTuple):
 
     size: int
     sha256: str
+    blob: str | None
+    """Its git id, if the timeline has a base."""
     data: bytes | None = None
     packed: PackedChunk | None = None
 
@@ -287,12 +306,26 @@ def _describe(found: FileStat, known: Entry | None = None) -> Entry:
     return Entry(found.path, "special", found.permissions)
 
 
-def _hash(content: Content) -> str:
+def _find_similar(known: Entry | None, number: int) -> Reference | None:
+    """Return the chunk with this number of a file as it is recorded, if it has one."""
+    if known is None:
+        return None
+    if known.blob is not None and number * CHUNK_SIZE < known.size:
+        return BaseChunk(known.blob, number)
+    return known.chunks[number] if number < len(known.chunks) else None
+
+
+def _hash(content: Content, *, has_base: bool) -> tuple[str, str | None]:
+    """Return the SHA-256 of a large file, and its git id if there is a base."""
     digest = hashlib.sha256()
+    blob = hashlib.sha1(b"blob %d\0" % content.size, usedforsecurity=False)
     for offset in range(0, content.size, CHUNK_SIZE):
         check_time("Recording")
-        digest.update(content.read(offset, CHUNK_SIZE))
-    return digest.hexdigest()
+        data = content.read(offset, CHUNK_SIZE)
+        digest.update(data)
+        if has_base:
+            blob.update(data)
+    return digest.hexdigest(), blob.hexdigest() if has_base else None
 
 
 class SessionTracker:

@@ -180,6 +180,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         super().__init__(limits=limits)
         self._objects = objects
         self._root = root
+        self.tree_id: str = tree
         self._trees: dict[str, dict[str, TreeEntry]] = {}
         self._line_indexes = _LineIndexes()
         try:
@@ -200,6 +201,11 @@ class SnapshotFilesystem(ReadableFilesystem):
     def root(self) -> str:
         """Where the workspace was."""
         return self._root
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The store that has its content."""
+        return self._objects
 
     def tree(self, tree: str) -> dict[str, TreeEntry]:
         """Return the entries of a tree by name."""

@@ -1,0 +1,344 @@
+"""The base of a timeline: the first files are those of a snapshot, and none is read again."""
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from weakincentives.filesystem import HostFilesystem, Limits, ReadableFilesystem
+from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import SessionRecorder, Timeline, TimelineError
+from weakincentives.runtime.timeline.base import PIECE_SIZE
+from weakincentives.runtime.timeline.records import BASE, RecordReader
+
+LARGE = 2_500_000
+Recorded = tuple[bytes, list[Mapping[str, object]]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.timeline"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a directory with everything that a workspace can have."""
+    root = tmp_path / "root"
+    (root / "src/deep/er").mkdir(parents=True)
+    (root / "empty").mkdir()
+    (root / "src/app.py").write_text("print(1)\n" * 200)
+    (root / "src/run.sh").write_text("#!/bin/sh\n")
+    (root / "src/run.sh").chmod(0o750)
+    (root / "src/deep/er/caf\u00e9.txt").write_text("x\n")
+    (root / "src/same.txt").write_text("x\n")
+    (root / "nothing.txt").write_text("")
+    (root / "src/link").symlink_to("app.py")
+    (root / "large.bin").write_bytes(random.Random(1).randbytes(LARGE))
+    return root
+
+
+@pytest.fixture
+def files(root: Path, tmp_path: Path) -> Iterator[HostFilesystem]:
+    limits = Limits(max_write_length=10_000_000)
+    with HostFilesystem(root, git_dir=tmp_path / "git", limits=limits) as filesystem:
+        yield filesystem
+
+
+def record(
+    files: HostFilesystem, path: Path, session: Session, *, derived: bool = False
+) -> SessionRecorder:
+    leave_out = DerivedFiles(files) if derived else None
+    return SessionRecorder(session, path, files, base=files.snapshot(), leave_out=leave_out)
+
+
+def call(session: Session) -> None:
+    session.dispatch(ToolInvoked(tool="t", paths=()))
+
+
+def state_of(files: ReadableFilesystem) -> dict[str, object]:
+    found: dict[str, object] = {}
+    pending = ["."]
+    while pending:
+        for each in files.list(pending.pop()):
+            stat = files.stat(each.path)
+            content = files.read_bytes(each.path, limit=-1).content if each.is_file else None
+            digest = files.content_hash(each.path) if each.is_file else None
+            facts = (stat.kind, stat.size_bytes, stat.permissions, stat.link_target)
+            found[each.path] = (*facts, content, digest, stat.content_hash)
+            if each.is_directory:
+                pending.append(each.path)
+    return found
+
+
+def test_every_step_has_its_files(files: HostFilesystem, path: Path):
+    session, states = Session(), [state_of(files)]
+    with record(files, path, session) as recorder:
+        assert recorder.last == 1
+        for change in (
+            lambda: files.write("src/app.py", "print(1)\n" * 100 + "print(2)\n" * 100),
+            lambda: files.write_bytes("large.bin", _edited(files)),
+            lambda: files.write("src/new.txt", "x\n"),
+            lambda: files.move("src/deep", "src/moved"),
+            lambda: files.write("src/app.py", "print(1)\n" * 200),
+            lambda: files.delete("src", recursive=True),
+            lambda: files.write("nothing.txt", "something"),
+        ):
+            change()
+            call(session)
+            states.append(state_of(files))
+    with Timeline(path) as timeline:
+        assert (timeline.problem, timeline.verify()) == (None, [])
+        for number, state in enumerate(states, start=1):
+            assert state_of(timeline.files(number)) == state, number
+
+
+def _edited(files: HostFilesystem) -> bytes:
+    data = bytearray(files.read_bytes("large.bin", limit=-1).content)
+    data[LARGE // 2] ^= 1
+    return bytes(data)
+
+
+def test_an_edit_of_a_large_file_is_stored_as_what_differs(files: HostFilesystem, path: Path):
+    session = Session()
+    with record(files, path, session):
+        size = path.stat().st_size
+        files.write_bytes("large.bin", _edited(files))
+        call(session)
+    assert path.stat().st_size - size < 10_000
+
+
+def test_content_of_the_base_is_not_stored_again(files: HostFilesystem, path: Path):
+    session = Session()
+    with record(files, path, session):
+        files.move("large.bin", "moved.bin")
+        call(session)
+        size = path.stat().st_size
+        files.write_bytes("again.bin", files.read_bytes("moved.bin", limit=-1).content)
+        call(session)
+    assert path.stat().st_size - size < 10_000
+
+
+def test_no_file_is_read_to_record_a_snapshot(
+    files: HostFilesystem, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    snapshot = files.snapshot()
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a file was opened")
+
+    monkeypatch.setattr(files, "_open", fail)
+    monkeypatch.setattr(files, "_contents", fail)
+    with SessionRecorder(Session(), path, files, base=snapshot):
+        pass
+    with Timeline(path) as timeline:
+        assert timeline.files(1).read("src/same.txt").content == "x\n"
+
+
+# --- what is left out ---
+
+
+@pytest.fixture
+def cluttered(root: Path) -> Path:
+    (root / ".gitignore").write_text("*.key\n/src/out/\n")
+    (root / "src/out").mkdir()
+    (root / "src/out/secret-name.txt").write_text("secret content in a directory\n" * 20)
+    (root / "server.key").write_text("secret content of a key\n" * 20)
+    (root / "copy.txt").write_text("shared content\n" * 20)
+    (root / "copy.key").write_text("shared content\n" * 20)
+    (root / "server.key").chmod(0o600)
+    return root
+
+
+def test_what_is_left_out_is_not_in_the_file(
+    cluttered: Path, files: HostFilesystem, path: Path, tmp_path: Path
+):
+    with record(files, path, Session(), derived=True):
+        pass
+    with Timeline(path) as timeline:
+        seen = timeline.files(1)
+        assert not any(map(seen.exists, ("server.key", "copy.key", "src/out")))
+        assert seen.read("copy.txt").content.startswith("shared")
+        base = timeline.step(1).base
+        assert base is not None
+        pieces = b"".join(_base_pieces(path))
+    pack = tmp_path / "x" / "pack-0.pack"
+    pack.parent.mkdir()
+    pack.write_bytes(pieces[: base.pack_size])
+    pack.with_suffix(".idx").write_bytes(pieces[base.pack_size :])
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    git = ["git", "verify-pack", "-v", str(pack)]
+    listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "repo")], check=True)
+    shutil.copytree(pack.parent, tmp_path / "repo/objects/pack", dirs_exist_ok=True)
+    for line in listed.splitlines():
+        if line[:40].isalnum():
+            show = ["git", "-C", str(tmp_path / "repo"), "cat-file", "-p", line[:40]]
+            content = subprocess.run(show, capture_output=True, check=True).stdout
+            assert b"secret" not in content, line
+            assert b"server.key" not in content, line
+
+
+def _base_pieces(path: Path) -> Iterator[bytes]:
+    with RecordReader(path) as reader:
+        for each in reader.scan():
+            if each.kind == BASE:
+                yield reader.read(each.offset, BASE)
+
+
+def test_an_ignored_file_is_recorded_once_a_tool_writes_it(
+    cluttered: Path, files: HostFilesystem, path: Path
+):
+    session = Session()
+    with record(files, path, session, derived=True):
+        files.write("server.key", "new\n")
+        call(session)
+    with Timeline(path) as timeline:
+        assert timeline.files(2).read("server.key").content == "new\n"
+        assert not timeline.files(2).exists("copy.key")
+
+
+# --- files that are cut off, damaged, continued, or of another kind ---
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, path: Path) -> Recorded:
+    """Return the bytes of a timeline with a base and six steps, and the state after each."""
+    root = tmp_path / "small"
+    root.mkdir()
+    for number in range(5):
+        (root / f"{number}.txt").write_text(f"{number}\n" * 50)
+    states: list[Mapping[str, object]] = []
+    session = Session()
+    with (
+        HostFilesystem(root, git_dir=tmp_path / "git") as files,
+        record(files, path, session),
+    ):
+        states.append(state_of(files))
+        for number in range(5):
+            files.write(f"{number}.txt", f"{number}\n" * 40 + "x\n")
+            call(session)
+            states.append(state_of(files))
+    return path.read_bytes(), states
+
+
+def test_a_file_cut_off_anywhere_has_its_whole_steps(recorded: Recorded, path: Path):
+    data, states = recorded
+    seen = set()
+    for size in range(16, len(data), 7):
+        path.write_bytes(data[:size])
+        try:
+            timeline = Timeline(path)
+        except TimelineError as error:
+            assert "empty or damaged" in str(error)
+            continue
+        with timeline:
+            seen.add(len(timeline.steps))
+            assert timeline.problem is None or "not a whole record" in timeline.problem
+            for number in range(1, len(timeline.steps) + 1):
+                assert state_of(timeline.files(number)) == states[number - 1]
+    assert seen == set(range(6))
+
+
+def test_a_flipped_bit_is_never_taken_for_data(recorded: Recorded, path: Path):
+    data, states = recorded
+    opened = 0
+    for place in range(16, len(data), 7):
+        broken = bytearray(data)
+        broken[place] ^= 1 << place % 8
+        path.write_bytes(broken)
+        try:
+            with Timeline(path) as timeline:
+                assert timeline.verify() != []
+                opened += 1
+                for number in range(1, len(timeline.steps) + 1):
+                    assert state_of(timeline.files(number)) == states[number - 1]
+        except TimelineError as error:
+            assert str(path) in str(error) or "byte" in str(error)
+    assert opened > 100
+
+
+def test_damage_names_the_file_and_the_step(recorded: Recorded, path: Path):
+    data, _ = recorded
+    broken = bytearray(data)
+    broken[data.index(b"PACK") + 40] ^= 255  # in the content of a file
+    path.write_bytes(broken)
+    with Timeline(path) as timeline:
+        assert any(str(path) in each for each in timeline.verify())
+    broken = bytearray(data)
+    broken[data.index(b"\xfftOc") + 1100] ^= 255  # in the index
+    path.write_bytes(broken)
+    with Timeline(path) as timeline:
+        assert timeline.problem is not None
+        assert timeline.problem.startswith("Step 1 and everything after it is lost")
+        assert str(path) in timeline.problem
+
+
+def test_a_recording_with_a_base_continues(files: HostFilesystem, path: Path):
+    session = Session()
+    with record(files, path, session):
+        files.write("src/new.txt", "1")
+        call(session)
+        size = path.stat().st_size
+    files.write("src/other.txt", "2")
+    with SessionRecorder(session, path, files, at=2):
+        files.write_bytes("large.bin", _edited(files))
+        call(session)
+    assert path.stat().st_size - size < 20_000
+    with Timeline(path) as timeline:
+        assert timeline.step(3).files.paths == ("src/other.txt",)
+        assert state_of(timeline.files(timeline.last)) == state_of(files)
+    with SessionRecorder(session, path, files, at=1):
+        assert (files.exists("src/new.txt"), recorder_paths(path)) == (
+            True,
+            ("large.bin", "src/new.txt", "src/other.txt"),
+        )
+
+
+def recorder_paths(path: Path) -> tuple[str, ...]:
+    with Timeline(path) as timeline:
+        return timeline.step(timeline.last).files.paths
+
+
+def test_a_base_of_several_records_is_read_across_them(root: Path, tmp_path: Path, path: Path):
+    (root / "huge.bin").write_bytes(random.Random(2).randbytes(PIECE_SIZE + LARGE))
+    with HostFilesystem(root, git_dir=tmp_path / "git") as files:
+        with record(files, path, Session()):
+            pass
+        assert len(list(_base_pieces(path))) > 1
+        with Timeline(path) as timeline:
+            assert timeline.verify() == []
+            assert timeline.files(1).content_hash("huge.bin") == files.content_hash("huge.bin")
+
+
+def test_a_snapshot_in_several_packs_is_read_from_the_files(
+    files: HostFilesystem, path: Path, caplog: pytest.LogCaptureFixture
+):
+    files.snapshot()
+    files.write("src/new.txt", "new")
+    with record(files, path, Session()):
+        pass
+    assert "Reading the files again" in caplog.text
+    with Timeline(path) as timeline:
+        assert timeline.step(1).base is None
+        assert state_of(timeline.files(1)) == state_of(files)
+
+
+def test_a_timeline_of_the_first_version_continues_as_one_of_the_second(path: Path):
+    source = next(Path("tests/contrib/timelines").glob("*.timeline"))
+    assert source.read_bytes().startswith(b"wink-timeline 1\n")
+    shutil.copy(source, path)
+    with Timeline(path) as timeline:
+        last = timeline.last
+        before = state_of(timeline.files(last))
+        session = timeline.session(last, unknown="data")
+    with SessionRecorder(session, path, at=last):
+        pass
+    assert path.read_bytes().startswith(b"wink-timeline 2\n")
+    with Timeline(path) as timeline:
+        assert state_of(timeline.files(last)) == before
