@@ -74,6 +74,96 @@ def test_a_new_file_is_version_one_with_both_dates(workspace: TrackedWorkspace):
     assert file.created_at == file.updated_at == datetime(2026, 5, 4, 3, 2, 1, 987000, UTC)
 
 
+class ChangesOnly:
+    """Two sessions over the same files: one knows all of them, the other those that changed."""
+
+    def __init__(self, files: BaseFilesystem) -> None:
+        self.files = files
+        self.clock = ManualClock(BEGINNING)
+        self.all, self.changed = Session(), Session()
+        ProjectionUpdater(self.all, files, clock=self.clock)
+        ProjectionUpdater(self.changed, files, clock=self.clock, files="changed")
+
+    def compare(self) -> set[str]:
+        """Check that both agree; return the files that were changed."""
+        both = [select_latest(each, VirtualFileSystem) for each in (self.all, self.changed)]
+        everything, changes = both
+        assert everything is not None
+        assert changes is not None
+        for file in everything.files:
+            known = changes.file(str(file.path))
+            described = (file.version, file.size_bytes, file.created_at, file.updated_at)
+            if known is None:
+                assert file.version == 1
+            else:
+                assert described == (
+                    known.version,
+                    known.size_bytes,
+                    known.created_at,
+                    known.updated_at,
+                )
+        assert {str(each.path) for each in changes.files} <= {
+            str(each.path) for each in everything.files
+        }
+        return {str(each.path) for each in changes.files}
+
+
+def test_only_changed_files_are_known_if_that_is_asked_for(tmp_path: Path):
+    (tmp_path / "root" / "src").mkdir(parents=True)
+    for name in ("a.py", "b.py", "src/c.py", "data"):
+        (tmp_path / "root" / name).write_bytes(b"before")
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
+        both = ChangesOnly(files)
+        assert both.compare() == set()
+        both.clock.advance(5)
+        files.write("a.py", "after", mode="overwrite")
+        files.write("new.py", "new")
+        files.write("data", "more", mode="append")
+        assert both.compare() == {"a.py", "new.py", "data"}
+        both.clock.advance(5)
+        files.write("a.py", "again", mode="overwrite")
+        files.move("src", "lib")
+        files.move("a.py", "lib/a.py")
+        assert both.compare() == {"lib/a.py", "new.py", "data"}
+        files.delete("lib", recursive=True)
+        files.delete("b.py")
+        files.write("b.py", "another")
+        assert both.compare() == {"b.py", "new.py", "data"}
+        found = select_latest(both.changed, VirtualFileSystem)
+        assert found is not None
+        assert {str(each.path): each.version for each in found.files} == {
+            "b.py": 1,
+            "data": 2,
+            "new.py": 1,
+        }
+
+
+def test_a_restore_is_found_without_looking_at_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "root").mkdir()
+    for name in ("a.py", "b.py"):
+        (tmp_path / "root" / name).write_text("before")
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
+        session = Session()
+
+        def refuse(*_: object) -> object:
+            raise AssertionError("listed")
+
+        monkeypatch.setattr(HostFilesystem, "_stats", refuse)
+        updater = ProjectionUpdater(session, files, files="changed")
+        start = files.snapshot()
+        files.write("a.py", "changed", mode="overwrite")
+        files.write("new.py", "new")
+        files.restore(start)
+        known = select_latest(session, VirtualFileSystem)
+        assert known is not None
+        [file] = known.files
+        assert (str(file.path), file.version, file.size_bytes) == ("a.py", 3, len("before"))
+        updater.rescan()
+        assert select_latest(session, VirtualFileSystem) == VirtualFileSystem()
+
+
 def test_writing_again_counts_up_and_moves_only_the_second_date(workspace: TrackedWorkspace):
     workspace.files.write("a.txt", "one")
     workspace.clock.advance(5)

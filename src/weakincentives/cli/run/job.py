@@ -263,6 +263,7 @@ class Job:
             dialect=self._options.dialect,
             ascii_paths=False,
             extra_handlers=extra_handlers,
+            projected_files="changed",  # of a project that may be large, the model changes little
         )
 
     def _create_prompt(

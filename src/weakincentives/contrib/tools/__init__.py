@@ -2,7 +2,7 @@
 
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
-from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem
+from weakincentives.contrib.tools.projection import ProjectedFiles, VfsFile, VirtualFileSystem
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -82,6 +82,7 @@ __all__ = [
     "MoveParams",
     "MoveResult",
     "ProjectInstructionsSection",
+    "ProjectedFiles",
     "ReadFileParams",
     "ReadFileResult",
     "ReadManyParams",

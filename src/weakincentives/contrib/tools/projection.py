@@ -2,6 +2,7 @@
 
 Reducers fold filesystem events, each about one path, into the `VirtualFileSystem` slice.
 When anything may have changed, a scan of the filesystem is compared with the slice instead.
+For a large workspace the slice may have only the files that were changed: no scan is needed.
 """
 
 from bisect import bisect_left
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from mimetypes import guess_type
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from weakincentives.filesystem import (
     BackendUnavailableError,
@@ -41,6 +42,8 @@ from weakincentives.runtime.transactions import read_consistently
 
 FileEncoding = str
 """How to interpret the bytes of a file: "utf-8" or "binary"."""
+ProjectedFiles: TypeAlias = Literal["all", "changed"]
+"""Which files the `VirtualFileSystem` slice has: all, or those that were changed in the session."""
 _TEXT_SUBTYPES = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
 
 
@@ -90,7 +93,7 @@ class VirtualFileSystem:
 
     Args:
         root_path: The host directory; empty for a workspace in memory.
-        files: The metadata of each file.
+        files: The metadata of each file, or of each that was changed (see `ProjectedFiles`).
     """
 
     root_path: str = ""
@@ -105,14 +108,20 @@ class VirtualFileSystem:
 
 
 def create_reducers(
-    now: Callable[[], datetime],
+    now: Callable[[], datetime], since: datetime | None = None
 ) -> dict[type[object], Reducer[VirtualFileSystem, object]]:
-    """Return the reducers that fold filesystem events into the slice; `now` is the clock."""
+    """Return the reducers that fold filesystem events into the slice; `now` is the clock.
+
+    Files that are not in the slice may exist `since` then, unless that is None.
+    """
 
     def fold(known: tuple[VirtualFileSystem, ...], event: object) -> tuple[VirtualFileSystem, ...]:
         current = known[-1] if known else VirtualFileSystem()
         moment = _truncate_to_milliseconds(now())
-        return (replace(current, files=_apply_event(current.files, event, moment)),)
+        files = current.files
+        if since is not None and isinstance(event, FileWritten) and not event.created:
+            files = _add_unchanged(files, event, _truncate_to_milliseconds(since))
+        return (replace(current, files=_apply_event(files, event, moment)),)
 
     return dict.fromkeys((FileWritten, FileDeleted, EntryMoved, LinkCreated), fold)
 
@@ -203,6 +212,19 @@ def _apply_move(
     return (*rest[:first], *moved, *rest[last:])
 
 
+def _add_unchanged(
+    files: tuple[VfsFile, ...], event: FileWritten, since: datetime
+) -> tuple[VfsFile, ...]:
+    """Return the files with the one that was written, as it was before."""
+    segments = _split_path(event.path)
+    index = _find_index(files, segments)
+    if index < len(files) and files[index].path.segments == segments:
+        return files
+    size = event.before_size or 0
+    before = VfsFile(WorkspacePath(segments), _guess_encoding(event.path), size, 1, since, since)
+    return (*files[:index], before, *files[index:])
+
+
 def _find_range(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> tuple[int, int]:
     """Return the range of the files at and below a path; sorting keeps them together."""
     start = end = _find_index(files, segments)
@@ -227,6 +249,39 @@ def _split_path(path: str) -> tuple[str, ...]:
 
 _HASH_PREFIX = "sha256:"
 _MODIFIED_PREFIX = "modified:"
+
+
+def scan_changed(
+    filesystem: Filesystem,
+    known: VirtualFileSystem,
+    root_path: str,
+    now: datetime,
+    since: datetime,
+    rewritten: Set[str] | None = None,
+) -> VirtualFileSystem:
+    """Return the files that were changed, as they are now; the others are not looked at.
+
+    Args:
+        filesystem: The filesystem to scan.
+        known: The files that were changed before.
+        root_path: The host directory.
+        now: The current time.
+        since: When the session saw the files for the first time.
+        rewritten: The files whose bytes changed, if that is known.
+    """
+    before = {"/".join(file.path.segments): file for file in known.files}
+    scanner = _Scanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)
+    first = _truncate_to_milliseconds(since)
+    files: list[VfsFile] = []
+    for path in {*before, *(rewritten or ())}:
+        try:
+            found = filesystem.stat(path)
+        except OSError:
+            continue  # removed
+        if found.is_file:
+            unchanged = VfsFile(WorkspacePath(_split_path(path)), None, 0, 1, first, first)
+            files.append(scanner.scan_file(found, before.get(path, unchanged)))
+    return VirtualFileSystem(root_path, tuple(sorted(files, key=_sort_key)))
 
 
 def _walk(filesystem: Filesystem) -> Iterator[FileEntry | FileStat]:
@@ -345,13 +400,15 @@ class ProjectionUpdater:
         filesystem: Filesystem,
         *,
         root_path: str = "",
+        files: ProjectedFiles = "all",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Scan `filesystem`, fill the slice and subscribe to changes."""
+        """Scan `filesystem`, unless only changed files count; fill the slice and subscribe."""
         self._session = session
         self._filesystem = filesystem
         self._root_path = root_path
         self._clock = clock
+        self._since = clock.now() if files == "changed" else None
         self._is_closed = self._has_scanned = False
         self._open_transactions: set[Transaction] = set()
         self._unsubscribers: list[Callable[[], None]] = []
@@ -386,9 +443,14 @@ class ProjectionUpdater:
         """Return the files, compared with what was known."""
 
         def read_files() -> VirtualFileSystem:
+            before = known or VirtualFileSystem(self._root_path)
+            if self._since is not None:
+                return scan_changed(
+                    self._filesystem, before, self._root_path, self._now(), self._since, rewritten
+                )
             return scan(
                 self._filesystem,
-                known or VirtualFileSystem(),
+                before,
                 self._root_path,
                 self._now(),
                 rewritten,
@@ -426,7 +488,7 @@ class ProjectionUpdater:
         return self._clock.now()
 
     def _create_reducers(self) -> dict[type[Any], Reducer[VirtualFileSystem, Any]]:
-        folds = create_reducers(self._now)
+        folds = create_reducers(self._now, self._since)
         return {kind: self._filter_events(fold) for kind, fold in folds.items()}
 
     def _filter_events(

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Handler, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.projection import ProjectionUpdater
+from weakincentives.contrib.tools.projection import ProjectedFiles, ProjectionUpdater
 from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
@@ -119,6 +119,7 @@ class FilesystemSection(MarkdownSection[None]):
         settings: ToolSettings = DEFAULT_SETTINGS,
         ascii_paths: bool | None = None,
         extra_handlers: Mapping[type[Any], Handler] | None = None,
+        projected_files: ProjectedFiles = "all",
         snapshot_dir: Path | None = None,
         template: str | None = None,
         tools: Sequence[Tool[Any, Any]] | None = None,
@@ -141,6 +142,8 @@ class FilesystemSection(MarkdownSection[None]):
             ascii_paths: Whether new names must be ASCII; overrides `settings`.
             extra_handlers: Handlers for further requests that the dialect knows; a shell, for
                 example.
+            projected_files: The files in the session's `VirtualFileSystem`: all, or, where
+                listing a large workspace takes too long, those that are changed.
             snapshot_dir: The directory for the archives of `snapshots`.
             template: A text to use instead of the guidance.
             tools: Tools to use instead of those of the dialect.
@@ -165,6 +168,7 @@ class FilesystemSection(MarkdownSection[None]):
         check_argument(owner, "snapshot_dir", snapshot_dir, (str, os.PathLike), or_none=True)
         check_argument(owner, "template", template, str, or_none=True)
         check_argument(owner, "dialect", dialect, str)
+        check_argument(owner, "projected_files", projected_files, str)
         _check_roots(owner, allowed_host_roots)
         if ascii_paths is not None:
             settings = replace(settings, ascii_paths=ascii_paths)
@@ -175,6 +179,7 @@ class FilesystemSection(MarkdownSection[None]):
         self._dialect: DialectName = dialect
         self._settings = settings
         self._extra_handlers = dict(extra_handlers or {})
+        self._projected_files: ProjectedFiles = projected_files
         self._snapshot_dir = snapshot_dir
         self._template, self._tools = template, tools
         self._backend: Filesystem | None = None
@@ -313,6 +318,7 @@ class FilesystemSection(MarkdownSection[None]):
             "dialect": self._dialect,
             "settings": self._settings,
             "extra_handlers": self._extra_handlers,
+            "projected_files": self._projected_files,
             "snapshot_dir": self._snapshot_dir,
             "template": self._template,
             "tools": self._tools,
@@ -333,7 +339,12 @@ class FilesystemSection(MarkdownSection[None]):
             raise
         self._backend = backend
         if self._session is not None:
-            self._updater = ProjectionUpdater(self._session, backend, root_path=_root_path(backend))
+            self._updater = ProjectionUpdater(
+                self._session,
+                backend,
+                root_path=_root_path(backend),
+                files=self._projected_files,
+            )
             self._unsubscribe = self._session.bus.subscribe(SessionReset, self._on_reset)
 
     def _mount(self, backend: Filesystem) -> None:
