@@ -131,7 +131,10 @@ def remove_leftovers(directory: int, names: Iterable[str]) -> None:
 
 def write_all(descriptor: int, data: bytes | bytearray) -> None:
     """Write all of `data`, however many calls that takes."""
-    view = memoryview(data)
+    written = os.write(descriptor, data) if data else 0
+    if written == len(data):
+        return
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
 

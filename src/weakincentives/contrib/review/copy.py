@@ -1,12 +1,13 @@
 """Create a working copy: files, links, directories and permissions, and its base snapshot."""
 
 import errno
+import gc
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -38,6 +39,7 @@ MAX_BYTES = 4 * 1024**3
 _COMMON_DIR = "commondir"
 _GIT_FILE = re.compile(rb"gitdir:(.*)", re.DOTALL)
 _CONFIGS = ("config", "config.worktree")
+_GIT_FILES = frozenset({GIT, *_CONFIGS})
 _WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
 _MAX_GIT_FILE_BYTES = 1024 * 1024
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -82,7 +84,7 @@ def working_copy(
     globs = tuple(exclude)
     with open_original(source, read_only=True) as opened:
         ensure_not_interrupted(opened, source)
-    with HostFilesystem(source) as files:
+    with HostFilesystem(source) as files, _pause_collector():
         scan = _Scan(Side(files), globs, max_files, max_bytes, source)
         target = _create_place(place, source, globs)
         try:
@@ -183,12 +185,12 @@ class _Scan:
             self.skip(path, error.strerror or str(error))
             return
         is_git = self._note_git(path, children)
-        for found in children.values():
-            if not self._filter.wants(found.path):
+        for name, found in children.items():
+            if self._filter and not self._filter.wants(found.path):
                 continue
             if found.kind == "special":
                 self.skip(found.path, "not a regular file")
-            elif self._leads_to_another_repository(found, is_git=is_git):
+            elif name in _GIT_FILES and self._leads_to_another_repository(found, is_git=is_git):
                 self.skip(found.path, "git would change the original through it")
             else:
                 self._add(found)
@@ -249,6 +251,18 @@ class _Scan:
                 return content.read(0, _MAX_GIT_FILE_BYTES)
         except OSError:
             return b""  # copying it reports the error
+
+
+@contextmanager
+def _pause_collector() -> Generator[None, None, None]:
+    """Look for no garbage meanwhile: thousands of new objects would set it off, and all stay."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _leads_out(path: str, target: str) -> bool:

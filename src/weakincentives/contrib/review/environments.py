@@ -64,7 +64,7 @@ class Relocation:
 
     def rewrite(self, entry: FileStat, content: Content) -> Content:
         """Return the content for a file of the copy."""
-        root = self._find_root(entry.path)
+        root = self._find_root(entry.path) if self._roots else None
         if root is None or entry.size_bytes > _MAX_BYTES:
             return content
         rewrite = self._find_rewrite(entry.path[len(root) :].lstrip("/"))

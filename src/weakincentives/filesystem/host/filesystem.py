@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
@@ -288,17 +288,18 @@ class HostFilesystem(BaseFilesystem):
         return self._describe(path, found, target)
 
     def _describe(self, path: str, found: os.stat_result, target: str | None) -> FileStat:
-        is_file = stat.S_ISREG(found.st_mode)
+        kind = stat.S_IFMT(found.st_mode)
+        is_file = kind == stat.S_IFREG
         return FileStat(
             path,
-            is_file=is_file,
-            is_directory=stat.S_ISDIR(found.st_mode),
-            size_bytes=found.st_size if is_file else 0,
-            created_at=_birth_time(found) if _HAS_BIRTH_TIME else None,
-            modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
-            permissions=stat.S_IMODE(found.st_mode),
-            link_target=target,
-            hasher=(lambda: self._hash_if_unchanged(path, found)) if is_file else None,
+            is_file,
+            kind == stat.S_IFDIR,
+            found.st_size if is_file else 0,
+            _birth_time(found) if _HAS_BIRTH_TIME else None,
+            datetime.fromtimestamp(found.st_mtime, UTC),
+            stat.S_IMODE(found.st_mode),
+            target,
+            (lambda: self._hash_if_unchanged(path, found)) if is_file else None,
         )
 
     def _children(self, path: str) -> Children:
@@ -323,14 +324,24 @@ class HostFilesystem(BaseFilesystem):
         with self._listing_lock:
             descriptor = self._open_visible(path)
             try:
-                for name in chain.from_iterable(self._list(descriptor)):
+                with os.scandir(descriptor) as entries:
+                    listed = list(entries)
+                hidden = [each.name for each in listed if each.name.startswith(RESERVED_PREFIX)]
+                for entry in listed:
+                    name = entry.name
+                    if hidden and name in hidden:
+                        continue
                     try:
-                        found = stat_entry(descriptor, name)
+                        found = entry.stat(follow_symlinks=False), None
+                        if stat.S_ISLNK(found[0].st_mode):
+                            found = stat_entry(descriptor, name)
                     except FileNotFoundError:
                         continue  # removed since it was listed
                     except OSError as error:
                         raise self._directory.explain_error(error, prefix + name) from None
                     stats[name] = self._describe(prefix + name, *found)
+                if hidden:
+                    self._remove_leftovers(descriptor, hidden)
             finally:
                 os.close(descriptor)
         return stats

@@ -70,12 +70,16 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
     identity: Identity | None
 
     @classmethod
-    def of(cls, name: str, blob: str, identity: Identity) -> Self:
-        """Return a file with the content `blob` and the stat `identity`."""
+    def of(cls, name: str, blob: str, identity: Identity, *, is_settled: bool = False) -> Self:
+        """Return a file with the content `blob` and the stat `identity`.
+
+        The stat of a new file is not kept, unless the caller waits until it `is_settled`.
+        """
         permissions = identity[-1] & 0o7777
         entry = encode_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
         is_noted = permissions not in DEFAULT_PERMISSIONS
-        return cls(entry, permissions, is_noted, identity if is_stable(identity) else None)
+        is_kept = is_settled or is_stable(identity)
+        return cls(entry, permissions, is_noted, identity if is_kept else None)
 
     @property
     def id(self) -> str:

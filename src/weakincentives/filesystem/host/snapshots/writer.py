@@ -24,7 +24,6 @@ from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RootedDirectory,
     check_time,
-    parent_of,
     set_permissions,
     write_piece,
 )
@@ -85,7 +84,8 @@ class TreeWriter:
         parent, name = self._enter(path)
         os.symlink(target, name, dir_fd=parent)
         encoded = os.fsencode(target)
-        self._add(path, name, CapturedLink.of(name, self._batch.add("blob", encoded), encoded))
+        blob = self._batch.add("blob", encoded)
+        self._children[self._parent][name] = CapturedLink.of(name, blob, encoded)
 
     def add_file(
         self, path: str, content: Content, permissions: int, modified_ns: int | None
@@ -107,9 +107,9 @@ class TreeWriter:
             self._missed.add(path)
             return
         self._changed_ns = max(self._changed_ns, found.st_ctime_ns)
-        node = CapturedFile.of(name, blob, identity_of(found))
-        node.identity = identity_of(found)  # too new to be stable: see `settle`
-        self._add(path, name, node)
+        # its identity counts, though it is new: see `settle`
+        node = CapturedFile.of(name, blob, identity_of(found), is_settled=True)
+        self._children[self._parent][name] = node
 
     def finish(self) -> "WrittenTree":
         """Set the permissions of directories, and return the capture of everything."""
@@ -117,7 +117,7 @@ class TreeWriter:
         for path, permissions in reversed(self._permissions.items()):  # children first
             parent, name = self._enter(path)
             set_permissions(parent, name, permissions)
-            self._add(path, name, self._complete(path, permissions))
+            self._children[self._parent][name] = self._complete(path, permissions)
         top = self._complete("", stat.S_IMODE(root.st_mode))
         return WrittenTree(top, frozenset(self._missed), self._changed_ns)
 
@@ -135,9 +135,6 @@ class TreeWriter:
             os.close(self._descriptor)
             self._descriptor, self._parent = opened, parent
         return self._descriptor, name
-
-    def _add(self, path: str, name: str, node: Captured) -> None:
-        self._children[parent_of(path)][name] = node
 
     def _write(self, descriptor: int, content: Content) -> str | None:
         """Write the content; return its blob id, or None if its size has changed."""
