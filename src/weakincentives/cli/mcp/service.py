@@ -33,7 +33,7 @@ from weakincentives.cli.run.sandbox import (
 )
 from weakincentives.cli.run.view import QuietView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
-from weakincentives.cli.runs import begin_run, end_run, note_changes, rename_run
+from weakincentives.cli.runs import Status, begin_run, end_run, note_changes, rename_run
 from weakincentives.cli.state import create_directory, new_place, new_session_id, place_id
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
@@ -60,6 +60,8 @@ from weakincentives.sandbox import create_sandbox
 _TASK = "MCP"
 _MAX_CLIENTS = 5  # whose names are in the title of a run
 _FIRST_STEP = 1
+# a program writes whole files, unlike a model
+_LIMITS = replace(POSIX_LIMITS, max_write_length=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _open_place(
     if options.in_place:
         store = create_directory("history") / _directory_key(options.directory)
         with HostFilesystem(
-            options.directory, git_dir=store, read_only=options.read_only, limits=POSIX_LIMITS
+            options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
         ) as filesystem:
             yield _Place(options.directory, filesystem)
         return
@@ -121,12 +123,12 @@ def _open_place(
             with (
                 _name_clients(session, place),
                 keep_heartbeat(place),
+                _finish_copy(copy),
                 HostFilesystem(
-                    copy.root, git_dir=copy.git_dir, exclusive=True, limits=POSIX_LIMITS
+                    copy.root, git_dir=copy.git_dir, exclusive=True, limits=_LIMITS
                 ) as filesystem,
             ):
                 yield _Place(options.directory, filesystem, copy)
-            _finish_copy(copy)
 
 
 def _directory_key(directory: Path) -> str:
@@ -152,9 +154,19 @@ def _name_clients(session: Session, place: Path) -> Generator[None, None, None]:
         unsubscribe()
 
 
-def _finish_copy(copy: WorkingCopy) -> None:
-    """Remove a copy in which nothing was changed; else say how to decide about the changes."""
-    end_run(copy.place, "done")
+@contextmanager
+def _finish_copy(copy: WorkingCopy) -> Generator[None, None, None]:
+    """At the end remove a copy without changes; else say how to decide about them."""
+    status: Status = "failed"
+    try:
+        yield
+        status = "done"
+    finally:
+        end_run(copy.place, status)
+        _keep_changes(copy)
+
+
+def _keep_changes(copy: WorkingCopy) -> None:
     with Review(copy) as review:
         note_changes(review)
         count = len(review.diff.entries)

@@ -1,0 +1,232 @@
+"""`wink mcp` as a process: the official SDK's client works through it, and a person decides."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import Implementation
+
+from tests.cli.workplace import CALC, Terminal, Wink
+from weakincentives.debug import SnapshotStore
+
+WINK = (sys.executable, "-m", "weakincentives", "mcp")
+QUICK = ("--sandbox", "none")
+NAME = Implementation(name="tester", version="1")
+NEW = {"path": "docs/new.md", "content": "new\n"}
+EDIT = {"path": "calc.py", "edits": [{"oldText": "(len(numbers) + 1)", "newText": "len(numbers)"}]}
+
+Work = Callable[[Client], Awaitable[None]]
+
+
+def talk(project: Path, work: Work, *options: str, errors: Path | None = None) -> str:
+    """Let a client start the server, work and leave; return what it wrote on standard error."""
+    log = errors or project.parent / "errors.txt"
+
+    async def main() -> None:
+        command = StdioServerParameters(
+            command=WINK[0], args=[*WINK[1:], str(project), *options], env=dict(os.environ)
+        )
+        with log.open("w") as stream:
+            async with Client(stdio_client(command, errlog=stream), client_info=NAME) as client:
+                await work(client)
+
+    anyio.run(main)
+    return log.read_text()
+
+
+async def edit(client: Client) -> None:
+    """Change a file and create another."""
+    for name, arguments in (("edit_file", EDIT), ("write_file", NEW)):
+        assert not (await client.call_tool(name, arguments)).is_error
+
+
+async def look(client: Client) -> None:
+    """Call nothing."""
+    assert (await client.list_tools()).tools
+
+
+def test_changes_in_a_copy_wait_for_a_review(
+    wink: Wink, project: Path, copies: Callable[[], list[Path]]
+) -> None:
+    (project / "wink.toml").write_text('sandbox = "local"\n[[broken')  # not ours to obey
+    errors = talk(project, edit, *QUICK)
+    assert (project / "calc.py").read_text() == CALC
+    (place,) = copies()
+    assert f"wink review {place.name}" in errors
+    assert f"wink debug {place.name}" in errors
+    (project / "wink.toml").unlink()
+    (run,) = wink("review", "--json").events
+    assert (run["task"], run["state"], run["changes"]) == ("MCP: tester", "pending", 2)
+    log = wink("log", place.name).out
+    assert "edit_file calc.py" in log
+    with closing(SnapshotStore(place.parent.parent / "dumps")) as store:
+        recording = store.session().open()
+        assert recording.step(3).details["prompt_name"].startswith("mcp:tester")
+        assert recording.files(3).read("docs/new.md").content == "new\n"
+    assert wink("review", place.name, "--apply").code == 0
+    assert "/ len(numbers)" in (project / "calc.py").read_text()
+    assert (project / "docs" / "new.md").read_text() == "new\n"
+
+
+def test_a_client_that_calls_nothing_leaves_nothing(
+    project: Path, copies: Callable[[], list[Path]], own_places: None, tmp_path: Path
+) -> None:
+    async def work(client: Client) -> None:
+        tools = {each.name for each in (await client.list_tools()).tools}
+        assert "read_text_file" in tools
+        assert not tools & {"write_file", "edit_file", "shell_execute", "delete_file"}
+
+    talk(project, work, "--read-only")
+    assert copies() == []
+    assert list((tmp_path / "places" / "state" / "wink" / "dumps").iterdir()) == []
+
+
+def test_changes_in_place_are_made_at_once_and_recorded(
+    wink: Wink, project: Path, copies: Callable[[], list[Path]], tmp_path: Path
+) -> None:
+    errors = talk(project, edit, *QUICK, "--in-place")
+    assert (project / "docs" / "new.md").read_text() == "new\n"
+    assert copies() == []
+    assert "wink review" not in errors
+    assert "write_file docs/new.md" in wink("log", "last").out
+    before = tmp_path / "before"
+    assert wink("restore", "last", "1", "--to", before).code == 0
+    assert (before / "calc.py").read_text() == CALC
+    assert not (before / "docs" / "new.md").exists()
+    store = tmp_path / "places" / "state" / "wink" / "history"
+    assert store.stat().st_mode & 0o077 == 0
+
+
+def test_after_a_kill_the_changes_are_still_there(
+    wink: Wink, project: Path, copies: Callable[[], list[Path]]
+) -> None:
+    with subprocess.Popen(
+        [*WINK, str(project), *QUICK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        messages = [
+            {
+                "id": 1,
+                "method": "initialize",
+                "params": {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {},
+                    "clientInfo": {"name": "tester", "version": "1"},
+                },
+            },
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": {"name": "edit_file", "arguments": EDIT}},
+        ]
+        for each in messages:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
+            server.stdin.flush()
+        while json.loads(server.stdout.readline()).get("id") != 2:
+            pass
+        assert wink("review").out.count("running") == 1
+        server.kill()
+    (place,) = copies()
+    assert wink("review", place.name, "--json").events[-1]["result"] == "kept"
+    (run,) = wink("review", "--json").events
+    assert (run["task"], run["state"]) == ("MCP: tester", "interrupted")
+    assert wink("review", place.name, "--apply").code == 0
+    assert "/ len(numbers)" in (project / "calc.py").read_text()
+    assert "edit_file calc.py" in wink("log", place.name).out
+
+
+def test_http_is_served_until_a_signal(
+    project: Path, copies: Callable[[], list[Path]], own_places: None, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    command = [*WINK, str(project), *QUICK, "--http", "0", "--json", "--token-file"]
+    with subprocess.Popen(
+        [*command, str(token_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())
+        assert token_file.read_text() == f"{address['token']}\n"
+        assert token_file.stat().st_mode & 0o777 == 0o600
+
+        async def main() -> None:
+            headers = {"Authorization": f"Bearer {address['token']}"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as connection,
+                Client(
+                    streamable_http_client(address["url"], http_client=connection),
+                    client_info=NAME,
+                ) as client,
+            ):
+                await edit(client)
+
+        anyio.run(main)
+        server.send_signal(signal.SIGTERM)
+        _, errors = server.communicate(timeout=60)
+    assert server.returncode == 0
+    (place,) = copies()
+    assert f"wink review {place.name}".encode() in errors
+    assert address["token"].encode() not in errors
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_a_person_who_starts_it_is_told_what_it_is(project: Path, own_places: None) -> None:
+    terminal = Terminal("mcp", project, *QUICK)
+    terminal.wait_for("Serving a copy")
+    terminal.type("\x04")
+    done = terminal.end()
+    assert done.code == 0
+    assert "wink mcp --install CLIENT" in done.out
+
+
+def test_http_says_where_it_is_and_how_to_connect(project: Path, own_places: None) -> None:
+    terminal = Terminal("mcp", project, *QUICK, "--http", "--in-place", size=(40, 300))
+    terminal.wait_for("Ctrl-C")
+    terminal.type("\x03")
+    done = terminal.end()
+    assert done.code == 0
+    token = next(each for each in done.out.splitlines() if each.startswith("Token: "))[7:]
+    assert f'--header "Authorization: Bearer {token}"' in done.out
+    assert "http://127.0.0.1:" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--http", "0.0.0.0:0"), "--allow-remote"),
+        (("--http", "0", "--token-file", "open.txt"), "chmod 600"),
+        (("--http", "0", "--token-file", "short.txt"), "at least 16"),
+        (("--sandbox", "none", "--evaluate", "python"), "needs a sandbox"),
+        (("--command-timeout", "soon"), "--command-timeout"),
+    ],
+)
+def test_what_cannot_be_served_is_an_error_and_leaves_nothing(
+    wink: Wink,
+    project: Path,
+    copies: Callable[[], list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("open.txt").write_text("a" * 40)
+    Path("open.txt").chmod(0o644)
+    Path("short.txt").write_text("short")
+    Path("short.txt").chmod(0o600)
+    done = wink("mcp", project, *words, *(() if "--sandbox" in words else QUICK))
+    assert done.code in (1, 2)
+    assert message in done.err
+    assert copies() == []
