@@ -48,7 +48,8 @@ def talk(project: Path, work: Work, *options: str, errors: Path | None = None) -
 async def edit(client: Client) -> None:
     """Change a file and create another."""
     for name, arguments in (("edit_file", EDIT), ("write_file", NEW)):
-        assert not (await client.call_tool(name, arguments)).is_error
+        result = await client.call_tool(name, arguments)
+        assert not result.is_error
 
 
 async def look(client: Client) -> None:
@@ -60,7 +61,15 @@ def test_changes_in_a_copy_wait_for_a_review(
     wink: Wink, project: Path, copies: Callable[[], list[Path]]
 ) -> None:
     (project / "wink.toml").write_text('sandbox = "local"\n[[broken')  # not ours to obey
-    errors = talk(project, edit, *QUICK)
+
+    async def work(client: Client) -> None:
+        await edit(client)
+        path = str(project / "docs" / "new.md")  # as the client knows it
+        assert not (await client.call_tool("read_text_file", {"path": path})).is_error
+        review = await client.call_tool("review", {})
+        assert f"wink review {copies()[0].name}" in str(review.content)
+
+    errors = talk(project, work, *QUICK)
     assert (project / "calc.py").read_text() == CALC
     (place,) = copies()
     assert f"wink review {place.name}" in errors

@@ -38,7 +38,6 @@ from weakincentives.cli.state import create_directory, new_place, new_session_id
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
-from weakincentives.contrib.tools import ToolSettings
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
@@ -49,10 +48,9 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.loopback import is_loopback
-from weakincentives.mcp import McpWorkspace, serve_stdio
+from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer
 from weakincentives.posix import display_path
-from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, dump_session_tree
 from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import create_sandbox
@@ -108,7 +106,7 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
 def _open_place(
     options: ServeOptions, settings: Settings, session: Session
 ) -> Generator[_Place, None, None]:
-    if options.in_place:
+    if options.in_place or options.read_only:  # what changes nothing needs no copy
         store = create_directory("history") / _directory_key(options.directory)
         with HostFilesystem(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
@@ -121,7 +119,6 @@ def _open_place(
         with name_copy_on_error(place):
             begin_run(place, session_id=str(session.session_id), task=_TASK, model="mcp")
             with (
-                _name_clients(session, place),
                 keep_heartbeat(place),
                 _finish_copy(copy),
                 HostFilesystem(
@@ -133,25 +130,6 @@ def _open_place(
 
 def _directory_key(directory: Path) -> str:
     return hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
-
-
-@contextmanager
-def _name_clients(session: Session, place: Path) -> Generator[None, None, None]:
-    """Give the run the names of the clients that made calls."""
-    names: list[str] = []
-
-    def on_call(event: ToolInvoked) -> None:
-        name = (event.prompt_name or "").removeprefix("mcp:").rpartition(" #")[0]
-        if name and name not in names and len(names) < _MAX_CLIENTS:
-            names.append(name)
-            with suppress(OSError):  # a full disk must not end the call
-                rename_run(place, f"{_TASK}: {', '.join(names)}")
-
-    unsubscribe = session.bus.subscribe(ToolInvoked, on_call)
-    try:
-        yield
-    finally:
-        unsubscribe()
 
 
 @contextmanager
@@ -204,7 +182,12 @@ def _record(
         directory.mkdir(0o700, parents=True, exist_ok=True)
         details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": derived.paths}
         recorder = SessionRecorder(
-            session, path, place.filesystem, details=details, leave_out=derived
+            session,
+            path,
+            place.filesystem,
+            details=details,
+            leave_out=derived,
+            base=None if place.copy is None else place.copy.base,
         )
         if place.copy is not None:
             link_timeline(place.copy.place, path)
@@ -282,11 +265,32 @@ def _create_workspace(
         sandbox=made,
         engine=engine,
         read_only=options.read_only,
-        settings=ToolSettings(ascii_paths=False),
+        **_review_options(place),
         shell_limits=replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds),
     )
     stack.callback(workspace.close)
     return workspace
+
+
+def _review_options(place: _Place) -> dict[str, Any]:
+    """Return what a copy has and the directory itself does not: a name, a review, a record."""
+    if place.copy is None:
+        return {}
+    names: list[str] = []
+
+    def on_client(client: McpClient) -> None:
+        """Give the run the names of its clients."""
+        if client.name not in names and len(names) < _MAX_CLIENTS:
+            names.append(client.name)
+            with suppress(OSError):  # a full disk must not end the call
+                rename_run(copy.place, f"{_TASK}: {', '.join(names)}")
+
+    copy = place.copy
+    hint = (
+        "These changes are in a copy of the directory. The person at the computer decides about"
+        f" them with this command: {place.review_command}"
+    )
+    return {"original": copy.original, "review_hint": hint, "on_client": on_client}
 
 
 def _serve_http(workspace: McpWorkspace, http: HttpOptions, *, as_json: bool) -> None:
