@@ -458,3 +458,110 @@ def test_a_step_compares_with_any_backend(files: Files, path: Path):
         pass
     with Timeline(path) as timeline:
         assert not diff(timeline.files(1), files)
+
+
+# --- slices with one large item ---
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Like the projection of the files: one item, replaced by every change."""
+
+    name: str
+    lines: tuple[str, ...] = ()
+    other: object = None
+
+
+def seeded(*items: Listing) -> Session:
+    session = Session()
+    session.install(Listing)
+    session[Listing].seed(items)
+    return session
+
+
+def replay_listings(path: Path) -> list[tuple[object, ...]]:
+    with Timeline(path) as timeline:
+        assert (timeline.problem, timeline.verify()) == (None, [])
+        return [timeline.session(step.number)[Listing].all() for step in timeline.steps]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_item_is_read_back_at_every_step(path: Path, seed: int):
+    chance = random.Random(seed)
+    lines = tuple(str(number) for number in range(50))
+    session = seeded(Listing("a", lines))
+    expected = [session[Listing].all()]
+    with SessionRecorder(session, path):
+        for number in range(30):
+            start = chance.randrange(len(lines) + 1)
+            stop = chance.randrange(start, min(len(lines), start + 4) + 1)
+            new = tuple(f"new {number}" for _ in range(chance.randrange(4)))
+            lines = lines[:start] + new + lines[stop:]
+            name = chance.choice("ab")
+            session[Listing].seed([Listing(name, lines)] * chance.choice((1, 1, 1, 2)))
+            call(session)
+            expected.append(session[Listing].all())
+    assert replay_listings(path) == expected
+
+
+def test_a_change_of_a_large_item_takes_little_room(path: Path):
+    lines = tuple(f"{random.Random(number).random()}" for number in range(10_000))
+    session = seeded(Listing("a", lines))
+    with SessionRecorder(session, path):
+        size = path.stat().st_size
+        session[Listing].seed([Listing("a", (*lines[:5_000], "new", *lines[5_001:]))])
+        call(session)
+    assert path.stat().st_size - size < 1_000
+
+
+def test_an_item_that_json_cannot_represent_is_stored_whole_again(path: Path):
+    session = seeded(Listing("a", ("1", "2"), other=object()))
+    with SessionRecorder(session, path):
+        session[Listing].seed([Listing("a", ("1", "3"))])
+        call(session)
+        session[Listing].seed([Listing("a", ("1", "4"))])
+        call(session)
+    with Timeline(path) as timeline:
+        [first] = timeline.sessions(1).values()
+        [last] = timeline.sessions(3).values()
+        [described] = first.slices[f"{__name__}:Listing"].items
+        assert "not_serializable" in described
+        [item] = last.slices[f"{__name__}:Listing"].items
+        assert item == {"name": "a", "lines": ["1", "4"], "other": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"keep": 5, "changed": {"fields": {"name": "b"}}},
+        {"keep": 0, "changed": {"lists": {"missing": {"start": 0, "stop": 0}}}},
+        {"keep": 0, "changed": {"lists": {"name": {"start": 0, "stop": 0}}}},
+    ],
+)
+def test_a_change_of_what_is_not_there_is_damage(path: Path, change: dict[str, object]):
+    session = seeded(Listing("a", ("1", "2")))
+    with SessionRecorder(session, path):
+        call(session)
+    step = {
+        "number": 3,
+        "parent": 2,
+        "kind": "tool",
+        "created_at": DATE.isoformat(),
+        "title": "t",
+        "sessions": [
+            {
+                "session_id": str(session.session_id),
+                "parent_id": None,
+                "created_at": DATE.isoformat(),
+                "slices": [{"type": f"{__name__}:Listing", "log": False, "change": change}],
+            }
+        ],
+    }
+    with Timeline(path) as timeline:
+        writer = RecordWriter(path, find_end=timeline.find_end)
+    writer.append(STEP, compress(encode(step)))
+    writer.close()
+    with Timeline(path) as timeline:
+        assert timeline.last == 3
+        with pytest.raises(TimelineError, match="not there"):
+            timeline.sessions(3)

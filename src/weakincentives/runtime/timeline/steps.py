@@ -7,10 +7,11 @@ are branches, so a timeline is a tree.
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from weakincentives.filesystem import FileStat
+from weakincentives.runtime.timeline.records import TimelineError
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
 StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "end", "files"]
@@ -86,15 +87,58 @@ def remove_below(entries: MutableMapping[str, Entry], path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListChange:
-    """A list that keeps its first items and gets others after them."""
+class Splice:
+    """A list that keeps items at its beginning and its end, and gets others in between."""
 
-    keep: int
+    start: int
+    stop: int
     items: tuple[Any, ...] = ()
 
     def apply(self, before: Sequence[Any]) -> list[Any]:
         """Return the list after the change."""
-        return [*before[: self.keep], *self.items]
+        end = max(self.start, len(before) - self.stop)
+        return [*before[: self.start], *self.items, *before[end:]]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """An item of which some fields differ: those that are new, and lists that differ in part."""
+
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    lists: dict[str, Splice] = field(default_factory=dict[str, Splice])
+
+    def apply(self, before: object) -> dict[str, Any]:
+        """Return the item after the change, as JSON values.
+
+        Raises:
+            TimelineError: The item does not have such fields.
+        """
+        item = cast("dict[str, Any]", before) if isinstance(before, dict) else {}
+        after = {**item, **self.fields}
+        for name, each in self.lists.items():
+            known = item.get(name)
+            if not isinstance(known, list | tuple):
+                raise TimelineError(f"A step changes a list that is not there: {name!r}")
+            after[name] = each.apply(cast("Sequence[Any]", known))
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """A list that keeps its first items, perhaps changes the next one, and gets others."""
+
+    keep: int
+    items: tuple[Any, ...] = ()
+    changed: ItemChange | None = None
+
+    def apply(self, before: Sequence[Any]) -> list[Any]:
+        """Return the list after the change."""
+        kept = list(before[: self.keep])
+        if self.changed is not None:
+            if self.keep >= len(before):
+                raise TimelineError("A step changes an item that is not there")
+            kept.append(self.changed.apply(before[self.keep]))
+        return [*kept, *self.items]
 
 
 @dataclass(frozen=True, slots=True)

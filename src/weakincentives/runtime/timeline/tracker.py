@@ -1,12 +1,12 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from weakincentives.filesystem import (
@@ -41,9 +41,11 @@ from weakincentives.runtime.timeline.chunks import (
 from weakincentives.runtime.timeline.steps import (
     Entry,
     FileChanges,
+    ItemChange,
     ListChange,
     SessionChange,
     SliceChange,
+    Splice,
     remove_below,
 )
 from weakincentives.serde import SerdeError, encode
@@ -335,6 +337,7 @@ class SessionTracker:
         """Track `session`; everything in it is new."""
         self._session = session
         self._known: dict[UUID, dict[type[Any], Items[Any]]] = {}
+        self._described: set[tuple[UUID, type[Any]]] = set()  # slices that JSON cannot represent
 
     def collect(self) -> tuple[SessionChange, ...]:
         """Return what changed since the last time."""
@@ -356,7 +359,9 @@ class SessionTracker:
         known = self._known.get(session.session_id)
         before = known or {}
         changes = [
-            _compare_slice(kind, each, before.get(kind), log=kind in snapshot.logs)
+            self._compare_slice(
+                (session.session_id, kind), each, before.get(kind), log=kind in snapshot.logs
+            )
             for kind, each in items.items()
         ]
         slices = tuple(each for each in changes if each is not None)
@@ -373,15 +378,65 @@ class SessionTracker:
             session.session_id, parent, session.created_at, dict(session.tags), slices, removed
         )
 
+    def _compare_slice(
+        self,
+        key: tuple[UUID, type[Any]],
+        items: Items[Any],
+        before: Items[Any] | None,
+        *,
+        log: bool,
+    ) -> SliceChange | None:
+        keep = 0 if before is None else items.shared_length(before)
+        if before is not None and keep == len(items) == len(before):
+            return None
+        added = items.as_tuple()[keep:]
+        is_one = before is not None and len(before) == len(items) == keep + 1
+        if before is not None and is_one and key not in self._described:
+            changed = _compare_items(before.as_tuple()[keep], added[0])
+            if changed is not None:
+                return SliceChange(type_name(key[1]), log, ListChange(keep, (), changed))
+        stored = _storable(added)
+        if stored is not added:
+            self._described.add(key)
+        return SliceChange(type_name(key[1]), log, ListChange(keep, stored))
 
-def _compare_slice(
-    kind: type[Any], items: Items[Any], before: Items[Any] | None, *, log: bool
-) -> SliceChange | None:
-    keep = 0 if before is None else items.shared_length(before)
-    if before is not None and keep == len(items) == len(before):
+
+def _compare_items(before: Any, after: Any) -> ItemChange | None:
+    """Return how an item differs from the one before it; None if it must be stored whole."""
+    if type(before) is not type(after) or not is_dataclass(after):
         return None
-    added = items.as_tuple()[keep:]
-    return SliceChange(type_name(kind), log, ListChange(keep, _storable(added)))
+    changed: dict[str, Any] = {}
+    lists: dict[str, Splice] = {}
+    for each in fields(after):
+        old, new = getattr(before, each.name), getattr(after, each.name)
+        if old is new or each.name.startswith("_"):
+            continue
+        if isinstance(old, tuple) and isinstance(new, tuple):
+            lists[each.name] = _splice(cast("tuple[Any, ...]", old), cast("tuple[Any, ...]", new))
+        else:
+            changed[each.name] = new
+    if not lists:
+        return None  # what is stored whole needs no change of its own
+    found = ItemChange(changed, lists)
+    try:
+        encode(found)
+    except SerdeError:
+        return None
+    return found
+
+
+def _splice(before: tuple[Any, ...], after: tuple[Any, ...]) -> Splice:
+    """Return the shortest middle part that differs."""
+    shorter = min(len(before), len(after))
+    start = _shared_length(before, after, shorter)
+    stop = _shared_length(before[start:][::-1], after[start:][::-1], shorter - start)
+    return Splice(start, stop, after[start : len(after) - stop])
+
+
+def _shared_length(first: Sequence[Any], second: Sequence[Any], most: int) -> int:
+    """Return how many items both begin with; an item that is equal but another one counts too."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (old, new) in pairs if old is not new and old != new), most)
 
 
 def _storable(items: Iterable[Any]) -> tuple[Any, ...]:
