@@ -1,19 +1,30 @@
 """The base of a timeline: the first files are those of a snapshot, and none is read again."""
 
+import errno
+import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
+from weakincentives.adapters import UserMessage
 from weakincentives.filesystem import HostFilesystem, Limits, ReadableFilesystem
 from weakincentives.filesystem.derived import DerivedFiles
-from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime import ConversationStarted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import SessionRecorder, Timeline, TimelineError
-from weakincentives.runtime.timeline.base import PIECE_SIZE
+from weakincentives.runtime.timeline import (
+    BaseRecord,
+    SessionRecorder,
+    Timeline,
+    TimelineError,
+    recorder,
+)
+from weakincentives.runtime.timeline.base import PIECE_SIZE, write_base
 from weakincentives.runtime.timeline.records import BASE, RecordReader
 
 LARGE = 2_500_000
@@ -77,8 +88,8 @@ def state_of(files: ReadableFilesystem) -> dict[str, object]:
 
 def test_every_step_has_its_files(files: HostFilesystem, path: Path):
     session, states = Session(), [state_of(files)]
-    with record(files, path, session) as recorder:
-        assert recorder.last == 1
+    with record(files, path, session) as recording:
+        assert recording.last == 1
         for change in (
             lambda: files.write("src/app.py", "print(1)\n" * 100 + "print(2)\n" * 100),
             lambda: files.write_bytes("large.bin", _edited(files)),
@@ -342,3 +353,83 @@ def test_a_timeline_of_the_first_version_continues_as_one_of_the_second(path: Pa
     assert path.read_bytes().startswith(b"wink-timeline 2\n")
     with Timeline(path) as timeline:
         assert state_of(timeline.files(last)) == before
+
+
+# --- a recording that begins in the background ---
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """Return an event that a recording waits for before it writes its base."""
+    gate = Event()
+
+    def wait(*arguments: Any) -> BaseRecord:
+        assert gate.wait(60)
+        return write_base(*arguments)
+
+    monkeypatch.setattr(recorder, "write_base", wait)
+    yield gate
+    gate.set()
+
+
+def begin(files: HostFilesystem, path: Path, session: Session) -> SessionRecorder:
+    return SessionRecorder(session, path, files, base=files.snapshot(), wait=False)
+
+
+def test_a_prompt_does_not_wait_for_the_first_step(files: HostFilesystem, path: Path, gate: Event):
+    session, before = Session(), state_of(files)
+    with begin(files, path, session):
+        session.dispatch(ConversationStarted((UserMessage("hello"),), session.session_id))
+        session.dispatch(PromptRendered(prompt_ns="a", prompt_key="b"))
+        with Timeline(path) as timeline:
+            assert timeline.steps == ()
+        gate.set()
+        files.write("src/new.txt", "new")
+        call(session)
+    with Timeline(path) as timeline:
+        assert [each.kind for each in timeline.steps] == ["start", "prompt", "tool"]
+        assert [len(timeline.messages(number)) for number in (1, 2, 3)] == [0, 1, 1]
+        assert [len(timeline.session(n)[ToolInvoked].all()) for n in (1, 2, 3)] == [0, 0, 1]
+        assert state_of(timeline.files(2)) == before
+        assert timeline.step(3).files.paths == ("src/new.txt",)
+
+
+@pytest.mark.parametrize("event", ["file", "step", "close"])
+def test_everything_else_waits_for_the_first_step(
+    files: HostFilesystem, path: Path, gate: Event, event: str
+):
+    session = Session()
+    recording = begin(files, path, session)
+    actions: dict[str, Callable[[], object]] = {
+        "file": lambda: files.write("src/new.txt", "new"),
+        "step": lambda: call(session),
+        "close": recording.close,
+    }
+    thread = Thread(target=actions[event])
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    gate.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    recording.close()
+    with Timeline(path) as timeline:
+        assert timeline.step(1).kind == "start"
+        assert not timeline.files(1).exists("src/new.txt")
+
+
+def test_a_first_step_that_cannot_be_written_ends_the_recording_only(
+    files: HostFilesystem, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> BaseRecord:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(recorder, "write_base", fail)
+    session = Session()
+    with begin(files, path, session) as recording:
+        call(session)
+        files.write("src/new.txt", "new")
+        call(session)
+    assert recording.problem == "Recording stopped after step 0: No space left on device"
+    assert len(session[ToolInvoked].all()) == 2
+    assert recording.last == 0

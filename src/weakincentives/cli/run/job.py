@@ -174,8 +174,7 @@ class Job:
         recorder = None
         if self._options.dump is not None:
             try:
-                with self._view.show_activity(lambda: "recording the files"):
-                    recorder = self._start_recording(self._options.dump, filesystem)
+                recorder = self._start_recording(self._options.dump, filesystem)
                 recording.path = recorder.path
             except (WinkError, OSError, ValueError) as error:
                 recording.problem = _describe(error)
@@ -185,7 +184,9 @@ class Job:
             if recorder is not None:
                 recorder.close()
                 recording.problem = recorder.problem
-                recording.last_step = recorder.last
+                recording.last_step = recorder.last or None
+                if not recorder.last:  # not even the first step could be recorded
+                    recording.path = None
 
     def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
         directory.mkdir(0o700, parents=True, exist_ok=True)
@@ -204,6 +205,7 @@ class Job:
             leave_out=self._derived,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
             base=None if before is not None else self._copy.base,
+            wait=False,  # the model can be asked meanwhile
         )
 
     def _describe_run(self) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from weakincentives.runtime.timeline.filesystem import StepFilesystem
 from weakincentives.runtime.timeline.recorder import (
     SessionRecorder,
-    call_subject,
     fork_timeline,
     record_as,
 )
@@ -19,6 +18,7 @@ from weakincentives.runtime.timeline.steps import (
     TimelineHeader,
 )
 from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
+from weakincentives.runtime.timeline.title import call_subject
 
 __all__ = [
     "SUFFIX",

@@ -3,12 +3,13 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from threading import RLock
+from threading import Event, RLock, Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 from zlib import compress
 
 from weakincentives import __version__
@@ -58,7 +59,12 @@ from weakincentives.runtime.timeline.steps import (
     TimelineHeader,
 )
 from weakincentives.runtime.timeline.timeline import Timeline
-from weakincentives.runtime.timeline.tracker import FileTracker, SessionTracker
+from weakincentives.runtime.timeline.title import step_title
+from weakincentives.runtime.timeline.tracker import (
+    CapturedSession,
+    FileTracker,
+    SessionTracker,
+)
 from weakincentives.serde import encode, to_builtins
 
 _FILE_EVENTS = (
@@ -69,12 +75,8 @@ _FILE_EVENTS = (
     EntryMoved,
     StateReplaced,
 )
+_THREAD = "wink-recorder"
 _NO_ROOT = "/"  # the root if the workspace is not on disk
-_MAX_TITLE = 100
-_MAX_CODE = 60  # characters shown of code
-_PREAMBLE = ("import ", "from ", "#")
-# parameters that say what a call is about
-_SUBJECTS = ("command", "cmd", "pattern", "query", "code")
 _LEVEL = 6
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
@@ -117,6 +119,7 @@ class SessionRecorder:
         details: Mapping[str, Any] | None = None,
         leave_out: DerivedFiles | None = None,
         base: FilesystemSnapshot | None = None,
+        wait: bool = True,
         durable: bool = True,
         now: Callable[[], datetime] = SYSTEM_CLOCK.now,
     ) -> None:
@@ -134,6 +137,8 @@ class SessionRecorder:
                 each that a tool writes to.
             base: A snapshot of the workspace as it is now. The first step then has the files of
                 this snapshot, and none is read again.
+            wait: Whether the first step is on disk when this returns. Otherwise a thread writes
+                it: a prompt need not wait for that, and whatever comes next does.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
@@ -143,15 +148,15 @@ class SessionRecorder:
             ValueError: The file is inside the workspace.
             OSError: It cannot be written.
         """
-        if filesystem is not None and not isinstance(filesystem, ReadableFilesystem):
-            raise TypeError(f"Filesystem cannot be recorded: {filesystem!r}")
-        if filesystem is not None:
-            _check_outside(Path(path), filesystem.root)
+        workspace = _check_workspace(filesystem, Path(path))
         self._session = session
         self._path = Path(path)
         self._durable = durable
         self._now = now
         self._lock = RLock()
+        self._started = Event()
+        self._failure: BaseException | None = None
+        self._queue: list[_Step] = []  # until the first step is stored
         self._messages: list[Any] = []
         self._recorded_messages: list[Any] = []
         self._sessions = SessionTracker(session)
@@ -159,34 +164,26 @@ class SessionRecorder:
         self.problem: str | None = None
         self._parent: int | None = None
         self._count = 0
-        entries: dict[str, Entry] = {}
-        base_record: BaseRecord | None = None
-        if at is None:
-            self._writer = RecordWriter(self._path)
-        else:
-            with Timeline(self._path) as before:
-                self._writer, self._branch = _open_branch(before, at, branch)
-                entries = dict(before.entries(at))
-                base_record = before.step(1).base
-                self._messages = list(before.messages(at))
-                self._recorded_messages = list(self._messages)
-                self._parent, self._count = at, before.last
+        self._files: FileTracker | None = None
         self._unsubscribe: list[Callable[[], object]] = []
         self._reader: RecordReader | None = None
+        earlier = None if at is None else self._open_earlier(at, branch)
+        if earlier is None:
+            self._writer = RecordWriter(self._path)
         try:
-            if at is None:
-                self._write_header(_NO_ROOT if filesystem is None else filesystem.root)
+            if earlier is None:
+                self._write_header(_NO_ROOT if workspace is None else workspace.root)
             self._reader = RecordReader(self._path)
-            self._files: FileTracker | None = None
-            written = None
-            if filesystem is not None and at is None:
-                written = self._start_files(filesystem, base, leave_out)
-            elif filesystem is not None:
-                self._continue_files(filesystem, entries, base_record, leave_out)
             title = "recording began" if at is None else f"continued at step {at}"
-            self._append("start", title, details, base=written)
+            first = self._capture("start", title, details or {})
+            start = partial(self._start, first, workspace, base, leave_out, earlier)
+            if wait:
+                start()
+            else:
+                Thread(target=self._attempt, args=(start,), name=_THREAD, daemon=True).start()
             self._subscribe(filesystem)
         except BaseException:
+            self._started.set()
             self.close()
             raise
 
@@ -205,9 +202,12 @@ class SessionRecorder:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         was_recording, self._unsubscribe = bool(self._unsubscribe), []
-        with self._lock:
-            if was_recording and self._has_changes():
-                self._record("files", "changes after the last step", {})
+        try:
+            self._wait()
+            with self._lock:
+                if was_recording and self._has_changes():
+                    self._record("files", "changes after the last step", {})
+        finally:
             self._writer.close()
             if self._reader is not None:  # else the header could not be written
                 self._reader.close()
@@ -224,6 +224,60 @@ class SessionRecorder:
     ) -> None:
         """Close."""
         self.close()
+
+    def _open_earlier(self, at: int, branch: str | None) -> "_Earlier":
+        """Open the timeline to continue it after a step; return the files of that step."""
+        with Timeline(self._path) as before:
+            self._writer, self._branch = _open_branch(before, at, branch)
+            self._messages = list(before.messages(at))
+            self._recorded_messages = list(self._messages)
+            self._parent, self._count = at, before.last
+            return _Earlier(dict(before.entries(at)), before.step(1).base)
+
+    def _attempt(self, start: Callable[[], None]) -> None:
+        """Store the first step, in a thread."""
+        try:
+            start()
+        except BaseException as error:  # noqa: BLE001 # raised in the thread that waits
+            self._failure = error
+        finally:
+            self._started.set()
+
+    def _start(
+        self,
+        first: "_Step",
+        filesystem: ReadableFilesystem | None,
+        base: FilesystemSnapshot | None,
+        leave_out: DerivedFiles | None,
+        earlier: "_Earlier | None",
+    ) -> None:
+        """Append the first step, and what was recorded meanwhile."""
+        written = None
+        if filesystem is not None and earlier is None:
+            written = self._start_files(filesystem, base, leave_out)
+        elif filesystem is not None and earlier is not None:
+            self._continue_files(filesystem, earlier, leave_out)
+        with self._lock:
+            self._append(first, written)
+            for step in self._queue:
+                self._append(step)
+            self._queue.clear()
+            self._started.set()
+
+    def _wait(self) -> None:
+        """Wait until the first step is stored; an error of that ends the recording."""
+        self._started.wait()
+        failure, self._failure = self._failure, None
+        if isinstance(failure, OSError | ValueError):
+            self._stop(failure)
+        elif failure is not None:
+            raise failure
+
+    def _stop(self, error: Exception) -> None:
+        """Note why nothing is recorded any more."""
+        fact = getattr(error, "strerror", None) or error
+        self.problem = f"Recording stopped after step {self._count}: {fact}"
+        _log.warning("%s", self.problem)
 
     def _start_files(
         self,
@@ -250,16 +304,15 @@ class SessionRecorder:
     def _continue_files(
         self,
         filesystem: ReadableFilesystem,
-        entries: dict[str, Entry],
-        record: BaseRecord | None,
+        earlier: "_Earlier",
         leave_out: DerivedFiles | None,
     ) -> None:
         """Track the files, some of which may differ from those that are recorded."""
         if leave_out is not None:
-            for path in entries:  # what is recorded stays so
+            for path in earlier.entries:  # what is recorded stays so
                 leave_out.keep(path)
-        chunks, base = self._open_chunks(filesystem, record)
-        self._files = FileTracker(filesystem, chunks, entries, leave_out, base)
+        chunks, base = self._open_chunks(filesystem, earlier.base)
+        self._files = FileTracker(filesystem, chunks, earlier.entries, leave_out, base)
         self._files.mark_all()
 
     def _open_chunks(
@@ -282,6 +335,7 @@ class SessionRecorder:
             self._unsubscribe.append(filesystem.subscribe(self._mark))
 
     def _mark(self, event: FilesystemEvent) -> None:
+        self._wait()
         if self._files is not None:
             with self._lock:
                 self._files.mark(event)
@@ -297,46 +351,48 @@ class SessionRecorder:
     def _handler(self, kind: StepKind) -> Callable[[Any], None]:
         def record(event: Any) -> None:
             details = cast("Mapping[str, Any]", to_builtins(event))
-            self._record(kind, _title(kind, details), details)
+            self._record(kind, step_title(kind, details), details)
 
         return record
 
     def _record(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> None:
         """Append a step; a recording that fails does not end the session."""
         with self._lock:
+            if kind == "prompt" and not self._started.is_set():
+                self._queue.append(self._capture(kind, title, details))
+                return
+        self._wait()
+        with self._lock:
             if self.problem is not None:
                 return
             try:
-                self._append(kind, title, details)
+                self._append(self._capture(kind, title, details))
             except (OSError, ValueError) as error:
-                fact = getattr(error, "strerror", None) or error
-                self.problem = f"Recording stopped after step {self._count}: {fact}"
-                _log.warning("%s", self.problem)
+                self._stop(error)
 
     def _has_changes(self) -> bool:
         files = self._files.has_changes if self._files is not None else False
         return files or self._messages != self._recorded_messages
 
-    def _append(
-        self,
-        kind: StepKind,
-        title: str,
-        details: Mapping[str, Any] | None = None,
-        *,
-        base: BaseRecord | None = None,
-    ) -> None:
+    def _capture(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> "_Step":
+        """Return a step with everything but the files as it is now."""
+        return _Step(
+            kind, title, details, self._now(), self._sessions.capture(), list(self._messages)
+        )
+
+    def _append(self, found: "_Step", base: BaseRecord | None = None) -> None:
         files = FileChanges() if self._files is None else self._files.collect()
         step = StepRecord(
             number=self._count + 1,
             parent=self._parent,
-            kind=kind,
-            created_at=self._now(),
-            title=title,
+            kind=found.kind,
+            created_at=found.created_at,
+            title=found.title,
             branch=self._branch,
-            details=details or {},
+            details=found.details,
             files=files,
-            sessions=self._sessions.collect(),
-            messages=self._message_change(),
+            sessions=self._sessions.compare(found.sessions),
+            messages=self._message_change(found.messages),
             base=base,
         )
         self._writer.append(STEP, compress(encode(step), _LEVEL))
@@ -346,8 +402,8 @@ class SessionRecorder:
         self._parent = self._count
         self._branch = None
 
-    def _message_change(self) -> ListChange | None:
-        before, now = self._recorded_messages, self._messages
+    def _message_change(self, now: list[Any]) -> ListChange | None:
+        before = self._recorded_messages
         keep = 0
         for old, new in zip(before, now, strict=False):
             if old is not new and old != new:
@@ -355,7 +411,7 @@ class SessionRecorder:
             keep += 1
         if keep == len(before) == len(now):
             return None
-        self._recorded_messages = list(now)
+        self._recorded_messages = now
         return ListChange(keep, tuple(now[keep:]))
 
     def _write_header(self, root: str) -> None:
@@ -363,6 +419,24 @@ class SessionRecorder:
             self._session.session_id, self._now(), root, f"weakincentives {__version__}"
         )
         self._writer.append(HEADER, encode(header))
+
+
+class _Earlier(NamedTuple):
+    """The files of the step that a recording continues."""
+
+    entries: dict[str, Entry]
+    base: BaseRecord | None
+
+
+class _Step(NamedTuple):
+    """A step before it is stored: what happened, and everything but the files at that moment."""
+
+    kind: StepKind
+    title: str
+    details: Mapping[str, Any]
+    created_at: datetime
+    sessions: list[CapturedSession]
+    messages: list[Any]
 
 
 def fork_timeline(
@@ -405,50 +479,21 @@ def _open_branch(before: Timeline, at: int, branch: str | None) -> tuple[RecordW
     return writer, branch
 
 
-def _check_outside(path: Path, root: str) -> None:
-    """Raise if every step would change the workspace that it records."""
+def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFilesystem | None:
+    """Return the workspace.
+
+    Raises:
+        TypeError: It cannot be recorded.
+        ValueError: The timeline is inside, so that every step would change what it records.
+    """
+    if filesystem is None:
+        return None
+    if not isinstance(filesystem, ReadableFilesystem):
+        raise TypeError(f"Filesystem cannot be recorded: {filesystem!r}")
+    root = filesystem.root
     if root != _NO_ROOT and os.path.realpath(path).startswith(f"{os.path.realpath(root)}/"):
         raise ValueError(
             "Timeline is inside the workspace that it records (choose another place):"
             f" {str(path)!r}"
         )
-
-
-def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
-    """Return what happened, in a line."""
-    match kind:
-        case "tool":
-            paths = ", ".join(details.get("paths") or ())
-            text = (
-                f"{details.get('tool', 'tool')} {call_subject(details.get('params') or {})} {paths}"
-            )
-        case "model":
-            calls = ", ".join(details.get("tool_calls") or ())
-            text = details.get("text") or (f"calls {calls}" if calls else "answers")
-        case "context":
-            text = (
-                f"conversation compacted from {details.get('tokens_before', 0):,}"
-                f" to {details.get('tokens_after', 0):,} tokens"
-            )
-        case _:
-            text = details.get("prompt_name") or details.get("prompt_key") or kind
-    line = " ".join(str(text).split())
-    return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."
-
-
-def call_subject(params: Mapping[str, Any]) -> str:
-    """Return what a tool call is about: its command, its pattern, or the first line of its code."""
-    name = next((name for name in _SUBJECTS if params.get(name)), None)
-    found: object = "" if name is None else params[name]
-    if isinstance(found, list | tuple):
-        return " ".join(map(str, cast("Sequence[object]", found)))
-    return _first_line(str(found)) if name == "code" else str(found)
-
-
-def _first_line(code: str) -> str:
-    """Return the first line of code that is not an import, and how many lines there are."""
-    lines = [line.strip() for line in code.splitlines() if line.strip()] or [""]
-    first = next((line for line in lines if not line.startswith(_PREAMBLE)), lines[0])
-    if len(first) > _MAX_CODE:
-        first = f"{first[: _MAX_CODE - 3]}..."
-    return first if len(lines) == 1 else f"{first} ({len(lines)} lines)"
+    return filesystem

@@ -21,7 +21,7 @@ from weakincentives.filesystem.base import State, outermost
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.gitstore import hash_object
 from weakincentives.posix import check_time, parallel_map, parent_of, parents_of
-from weakincentives.runtime.session import Session
+from weakincentives.runtime.session import Session, Snapshot
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.snapshots import (
     Slices,
@@ -330,6 +330,14 @@ def _hash(content: Content, *, has_base: bool) -> tuple[str, str | None]:
     return digest.hexdigest(), blob.hexdigest() if has_base else None
 
 
+class CapturedSession(NamedTuple):
+    """A session at one moment, and the ID of its parent."""
+
+    session: Session
+    parent: UUID | None
+    snapshot: Snapshot
+
+
 class SessionTracker:
     """Collects what changed in a session and its descendants."""
 
@@ -339,20 +347,24 @@ class SessionTracker:
         self._known: dict[UUID, dict[type[Any], Items[Any]]] = {}
         self._described: set[tuple[UUID, type[Any]]] = set()  # slices that JSON cannot represent
 
-    def collect(self) -> tuple[SessionChange, ...]:
-        """Return what changed since the last time."""
-        found: list[SessionChange] = []
+    def capture(self) -> "list[CapturedSession]":
+        """Return the sessions as they are now, parents first; nothing is encoded."""
+        found: list[CapturedSession] = []
         pending: list[tuple[Session, UUID | None]] = [(self._session, None)]
         while pending:
             session, parent = pending.pop()
             pending += [(each, session.session_id) for each in reversed(session.children)]
-            change = self._compare(session, parent)
-            if change is not None:
-                found.append(change)
-        return tuple(found)
+            found.append(CapturedSession(session, parent, session.snapshot()))
+        return found
 
-    def _compare(self, session: Session, parent: UUID | None) -> SessionChange | None:
-        snapshot = session.snapshot()
+    def compare(self, captured: "Iterable[CapturedSession]") -> tuple[SessionChange, ...]:
+        """Return what changed since the last time."""
+        changes = (self._compare(*each) for each in captured)
+        return tuple(each for each in changes if each is not None)
+
+    def _compare(
+        self, session: Session, parent: UUID | None, snapshot: Snapshot
+    ) -> SessionChange | None:
         assert isinstance(snapshot.slices, Slices)
         items = dict(snapshot.slices.items_by_type)
         others = items.pop(UnknownItem, None)

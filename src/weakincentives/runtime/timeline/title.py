@@ -1,0 +1,52 @@
+"""The title of a step: what happened, in a line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from weakincentives.runtime.timeline.steps import StepKind
+
+_MAX_TITLE = 100
+_MAX_CODE = 60  # characters shown of code
+_PREAMBLE = ("import ", "from ", "#")
+# parameters that say what a call is about
+_SUBJECTS = ("command", "cmd", "pattern", "query", "code")
+
+
+def step_title(kind: StepKind, details: Mapping[str, Any]) -> str:
+    """Return what happened in a step, in a line."""
+    match kind:
+        case "tool":
+            paths = ", ".join(details.get("paths") or ())
+            text = (
+                f"{details.get('tool', 'tool')} {call_subject(details.get('params') or {})} {paths}"
+            )
+        case "model":
+            calls = ", ".join(details.get("tool_calls") or ())
+            text = details.get("text") or (f"calls {calls}" if calls else "answers")
+        case "context":
+            text = (
+                f"conversation compacted from {details.get('tokens_before', 0):,}"
+                f" to {details.get('tokens_after', 0):,} tokens"
+            )
+        case _:
+            text = details.get("prompt_name") or details.get("prompt_key") or kind
+    line = " ".join(str(text).split())
+    return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."
+
+
+def call_subject(params: Mapping[str, Any]) -> str:
+    """Return what a tool call is about: its command, its pattern, or the first line of its code."""
+    name = next((name for name in _SUBJECTS if params.get(name)), None)
+    found: object = "" if name is None else params[name]
+    if isinstance(found, list | tuple):
+        return " ".join(map(str, cast("Sequence[object]", found)))
+    return _first_line(str(found)) if name == "code" else str(found)
+
+
+def _first_line(code: str) -> str:
+    """Return the first line of code that is not an import, and how many lines there are."""
+    lines = [line.strip() for line in code.splitlines() if line.strip()] or [""]
+    first = next((line for line in lines if not line.startswith(_PREAMBLE)), lines[0])
+    if len(first) > _MAX_CODE:
+        first = f"{first[: _MAX_CODE - 3]}..."
+    return first if len(lines) == 1 else f"{first} ({len(lines)} lines)"
