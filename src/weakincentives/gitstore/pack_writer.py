@@ -246,6 +246,15 @@ class PackTransaction:
             self._writer.add(object_id, kind, len(data), deflate(data))
         return object_id
 
+    def add_small_blob(self, data: bytes) -> bytes:
+        """Add a blob unless it is known; return its id as bytes."""
+        digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
+        object_id = digest.hexdigest()
+        if object_id not in self._added and not self._is_known(object_id):
+            self._added.add(object_id)
+            self._writer.add(object_id, "blob", len(data), deflate(data))
+        return digest.digest()
+
     def add_raw(self, object_id: str, packed: PackedObject) -> None:
         """Add an object that is compressed and verified already."""
         if object_id not in self:

@@ -48,19 +48,22 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
         ObjectError: A name occurs twice, or is not a valid file name.
     """
     entries = list(entries)
-    encoded = {entry.name: encode_entry(*entry) for entry in entries}
+    encoded = {
+        entry.name: encode_entry(entry.name, entry.mode, bytes.fromhex(entry.id))
+        for entry in entries
+    }
     if len(encoded) != len(entries):
         raise ObjectError("Tree contains a name twice")
     return b"".join(sorted(encoded.values(), key=entry_key))
 
 
-def encode_entry(name: str, mode: int, object_id: str) -> bytes:
+def encode_entry(name: str, mode: int, object_id: bytes) -> bytes:
     """Return one entry in the encoding of a tree object.
 
     Raises:
         ObjectError: The name is not a valid file name.
     """
-    return _DIGITS[mode] + encode_name(name) + b"\0" + bytes.fromhex(object_id)
+    return b"%b%b\0%b" % (_DIGITS[mode], encode_name(name), object_id)
 
 
 def entry_key(entry: bytes) -> bytes:

@@ -68,7 +68,7 @@ def test_what_differs_is_found_on_both_sides(
     [["b", "a"], ["a", "a"], ["c", "b"], ["a", "b", "a"]],
 )
 def test_a_tree_that_is_not_in_order_is_refused(names: list[str]) -> None:
-    data = b"".join(encode_entry(name, FILE, IDS[0]) for name in names)
+    data = b"".join(encode_entry(name, FILE, bytes.fromhex(IDS[0])) for name in names)
     for here in ({}, {"a": (FILE, IDS[0])}, {"a": (FILE, IDS[0]), "b": (FILE, IDS[0])}):
         with pytest.raises(ObjectError):
             decode_tree(data)
@@ -77,7 +77,9 @@ def test_a_tree_that_is_not_in_order_is_refused(names: list[str]) -> None:
 
 
 def test_a_file_and_a_directory_of_one_name_are_refused() -> None:
-    data = encode_entry("a", FILE, IDS[0]) + encode_entry("a", DIRECTORY, IDS[1])
+    data = encode_entry("a", FILE, bytes.fromhex(IDS[0])) + encode_entry(
+        "a", DIRECTORY, bytes.fromhex(IDS[1])
+    )
     for here in ({}, {"a": (FILE, IDS[0])}, {"a": (DIRECTORY, IDS[1])}):
         with pytest.raises(ObjectError, match="twice"):
             find_differences(captured(here), data)

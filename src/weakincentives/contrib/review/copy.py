@@ -85,7 +85,7 @@ def working_copy(
     with open_original(source, read_only=True) as opened:
         ensure_not_interrupted(opened, source)
     with HostFilesystem(source) as files, _pause_collector():
-        scan = _Scan(Side(files), globs, max_files, max_bytes, source)
+        scan = _Scan(Side(files), globs, max_files, max_bytes, source, files)
         target = _create_place(place, source, globs)
         try:
             return _create_copy(
@@ -153,9 +153,16 @@ class _Scan:
     """The entries to copy, found without reading file contents."""
 
     def __init__(
-        self, source: Side, exclude: tuple[str, ...], max_files: int, max_bytes: int, root: Path
+        self,
+        source: Side,
+        exclude: tuple[str, ...],
+        max_files: int,
+        max_bytes: int,
+        root: Path,
+        host: HostFilesystem | None = None,
     ) -> None:
         self.source = source
+        self.host = host
         self.root = root
         self.exclude = exclude
         self.entries: list[FileStat] = []
@@ -320,7 +327,36 @@ def _write_files(
     meter: ProgressMeter,
     relocation: Relocation,
 ) -> None:
-    """Write the files of one directory."""
+    """Write the files of one directory, which may be many."""
+    directory = parent_of(files[0].path) if files else ""
+    if not files or scan.host is None or relocation.rewrites_in(directory):
+        _write_contents(writer, files, scan, meter, relocation)
+        return
+    try:
+        source = scan.host.open_directory(directory)
+    except OSError:
+        _write_contents(writer, files, scan, meter, relocation)
+        return
+    try:
+        names = (each.path.rpartition("/")[2] for each in files)
+        for found, is_copied in zip(
+            files, writer.copy_files(source, directory, names), strict=True
+        ):
+            if not is_copied:
+                _write_missed_file(writer, found, scan, relocation)
+            meter.add(1, found.size_bytes)
+    finally:
+        os.close(source)
+
+
+def _write_contents(
+    writer: TreeWriter,
+    files: Sequence[FileStat],
+    scan: _Scan,
+    meter: ProgressMeter,
+    relocation: Relocation,
+) -> None:
+    """Write the files of one directory, each as its content may be rewritten."""
     with closing(scan.source.contents(each.path for each in files)) as contents:
         opened = next(contents, None)
         for found in files:

@@ -22,6 +22,7 @@ _LINK_TREE = "/__editable__."
 _MAX_BYTES = 1024 * 1024
 _IN_PACKAGES = re.compile(r"lib/[^/]+/(?:site|dist)-packages/[^/]+\.(pth|egg-link|py)")
 _IN_PROGRAMS = re.compile(r"bin/[^/]+")
+_REWRITTEN = re.compile(r"bin|lib/[^/]+/(?:site|dist)-packages")  # where these are
 _SHEBANG = re.compile(r"#!(/\S*/(?:python|pypy)[\w.-]*)( [^\n]*)?\n")
 # what pip and uv write if the path is too long for a first line, or has a space
 _LONG_SHEBANG = re.compile(
@@ -74,6 +75,11 @@ class Relocation:
         text = before.decode("utf-8", "surrogateescape")
         after = rewrite(entry.path, text).encode("utf-8", "surrogateescape")
         return content if after == before else BytesContent(after)
+
+    def rewrites_in(self, directory: str) -> bool:
+        """Return whether files that are directly in a directory may be rewritten."""
+        root = self._find_root(f"{directory}/") if self._roots else None
+        return root is not None and bool(_REWRITTEN.fullmatch(directory[len(root) :].lstrip("/")))
 
     def link_target(self, entry: FileStat) -> str:
         """Return the target for a link of the copy."""

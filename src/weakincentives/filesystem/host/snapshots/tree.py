@@ -70,16 +70,19 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
     identity: Identity | None
 
     @classmethod
-    def of(cls, name: str, blob: str, identity: Identity, *, is_settled: bool = False) -> Self:
-        """Return a file with the content `blob` and the stat `identity`.
+    def of(cls, name: str, blob: str, identity: Identity) -> Self:
+        """Return a file with the content `blob` and the stat `identity`."""
+        found = cls.settled(name, bytes.fromhex(blob), identity)
+        found.update_identity(identity)
+        return found
 
-        The stat of a new file is not kept, unless the caller waits until it `is_settled`.
-        """
+    @classmethod
+    def settled(cls, name: str, blob: bytes, identity: Identity) -> Self:
+        """Return a file; the caller ensures that every later change shows in its stat."""
         permissions = identity[-1] & 0o7777
-        entry = encode_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
+        mode = EXECUTABLE if permissions & 0o100 else FILE
         is_noted = permissions not in DEFAULT_PERMISSIONS
-        is_kept = is_settled or is_stable(identity)
-        return cls(entry, permissions, is_noted, identity if is_kept else None)
+        return cls(encode_entry(name, mode, blob), permissions, is_noted, identity)
 
     @property
     def id(self) -> str:
@@ -105,7 +108,7 @@ class CapturedLink(msgspec.Struct, array_like=True, tag=2, eq=False, gc=False):
     @classmethod
     def of(cls, name: str, blob: str, target: bytes) -> Self:
         """Return a link to `target`."""
-        return cls(encode_entry(name, LINK, blob), target)
+        return cls(encode_entry(name, LINK, bytes.fromhex(blob)), target)
 
     @property
     def id(self) -> str:
@@ -193,7 +196,8 @@ Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
 
 def directory_entry(name: str, tree: str) -> bytes:
     """Return the tree entry of a directory; the root has no name and is in no tree."""
-    return encode_entry(name, DIRECTORY, tree) if name else bytes.fromhex(tree)
+    encoded = bytes.fromhex(tree)
+    return encode_entry(name, DIRECTORY, encoded) if name else encoded
 
 
 def sort_as_git(children: dict[str, Captured]) -> dict[str, Captured]:

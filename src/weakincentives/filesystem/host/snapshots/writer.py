@@ -6,10 +6,10 @@ because it can be filled again.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from weakincentives.filesystem.host.files import identity_of, outlast_timestamp
+from weakincentives.filesystem.host.files import Identity, identity_of, outlast_timestamp
 from weakincentives.filesystem.host.snapshots.tree import (
     Captured,
     CapturedDirectory,
@@ -24,12 +24,16 @@ from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RootedDirectory,
     check_time,
+    has_holes,
+    join,
     set_permissions,
+    write_all,
     write_piece,
 )
 
 _CHUNK_SIZE = 1024 * 1024
 _OWNER_ACCESS = 0o700
+_LISTED_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -108,8 +112,28 @@ class TreeWriter:
             return
         self._changed_ns = max(self._changed_ns, found.st_ctime_ns)
         # its identity counts, though it is new: see `settle`
-        node = CapturedFile.of(name, blob, identity_of(found), is_settled=True)
+        node = CapturedFile.settled(name, bytes.fromhex(blob), identity_of(found))
         self._children[self._parent][name] = node
+
+    def copy_files(self, source: int, directory: str, names: Iterable[str]) -> Iterator[bool]:
+        """Copy regular files from the open directory `source`, with permissions and times.
+
+        Yield for each of `names` whether it was copied. One that is large, has holes, has just
+        been changed or replaced, or cannot be read is left to `add_file`.
+        """
+        target, _ = self._enter(join(directory, "."))
+        device = os.fstat(source).st_dev
+        children, add = self._children[directory], self._batch.add_small_blob
+        for name in names:
+            read = _read_small(source, name, device)
+            if read is None:
+                yield False
+                continue
+            data, found = read
+            identity = _create_file(target, name, data, found)
+            self._changed_ns = max(self._changed_ns, identity[4])
+            children[name] = CapturedFile.settled(name, add(data), identity)
+            yield True
 
     def finish(self) -> "WrittenTree":
         """Set the permissions of directories, and return the capture of everything."""
@@ -148,6 +172,45 @@ class TreeWriter:
             return self._batch.add_blob(size, _copy_pieces(content, descriptor))
         except ValueError:
             return None
+
+
+def _read_small(directory: int, name: str, device: int) -> tuple[bytes, os.stat_result] | None:
+    """Return the content and stat of a small regular file; None if it is anything else."""
+    try:
+        descriptor = os.open(name, _LISTED_FILE, dir_fd=directory)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(descriptor)
+        size = found.st_size
+        if (
+            size > _CHUNK_SIZE
+            or stat.S_IFMT(found.st_mode) != stat.S_IFREG
+            or found.st_dev != device
+        ):
+            return None
+        data = os.read(descriptor, size + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None if len(data) != size or has_holes(data) else (data, found)
+
+
+def _create_file(directory: int, name: str, data: bytes, like: os.stat_result) -> Identity:
+    """Create a file with the permissions and times of another; return its identity."""
+    permissions = stat.S_IMODE(like.st_mode)
+    descriptor = os.open(name, _NEW_FILE, permissions & 0o777, dir_fd=directory)
+    try:
+        write_all(descriptor, data)
+        os.utime(descriptor, ns=(like.st_mtime_ns, like.st_mtime_ns))
+        found = os.fstat(descriptor)
+        if stat.S_IMODE(found.st_mode) != permissions:  # the umask, or a bit beyond the nine
+            os.fchmod(descriptor, permissions)
+            found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return identity_of(found)
 
 
 def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
