@@ -1,6 +1,8 @@
 """Hostile MCP servers: whatever they send, the call ends, bounded, and the next one works."""
 
+import asyncio
 import json
+import socket
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -8,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.integrations.mcp_servers import sdk_server
 from tests.integrations.mcp_servers.start import (
     parsed,
     quoted,
     raw_section,
     run,
     serve_http,
+    wait_until,
 )
 from weakincentives.contrib.integrations.mcp import (
     McpHttpServer,
@@ -198,6 +202,51 @@ def test_a_key_is_not_sent_to_where_a_server_redirects():
             assert "not followed" in connect(url)
     assert app.seen[0][b"authorization"] == b"Bearer key"
     assert not thief.seen
+
+
+def test_a_server_that_is_gone_is_reported_and_used_again_when_it_is_back():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serve_http(sdk_server.create().streamable_http_app(), port=port) as url:
+        section = McpToolsSection(McpHttpServer(url), name="sdk")
+        assert quoted(run(section, "greet", name="Ada")) == "Hello Ada"
+    gone = run(section, "greet", name="Ada")
+    assert gone.text.startswith("The MCP server sdk cannot be used: the connection failed (")
+    with serve_http(sdk_server.create().streamable_http_app(), port=port):
+        assert quoted(run(section, "greet", name="Ada")) == "Hello Ada"
+        section.close()
+
+
+def test_a_server_that_forgot_the_session_is_connected_to_again():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serve_http(sdk_server.create().streamable_http_app(), port=port) as url:
+        section = McpToolsSection(McpHttpServer(url), name="sdk")
+    with serve_http(sdk_server.create().streamable_http_app(), port=port):
+        assert quoted(run(section, "greet", name="Ada")) == "Hello Ada"
+        section.close()
+
+
+def test_a_call_over_http_is_cancelled_after_its_time():
+    server = sdk_server.create()
+    events: list[str] = []
+
+    async def wait() -> str:
+        """Wait for ever."""
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            raise
+        return ""
+
+    server.tool()(wait)
+    with (
+        serve_http(server.streamable_http_app()) as url,
+        McpToolsSection(McpHttpServer(url), name="sdk", call_timeout=2) as section,
+    ):
+        assert "did not answer this call within 2 seconds" in run(section, "wait").text
+        wait_until(lambda: events == ["cancelled"])
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])

@@ -1,10 +1,12 @@
 """Tools of MCP servers in a prompt: calls, results, transactions and the life of a server."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -284,15 +286,38 @@ def test_announced_tools_are_offered_from_the_next_rendering_on():
 
 def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path):
     log = tmp_path / "log"
-    with raw_section(call_timeout=1) as section:
-        run(section, "say", words="warm")
+    with raw_section(call_timeout=2) as section:
         hung = run(section, "hang", log=str(log))
         assert hung.text == (
-            "The MCP server raw did not answer this call within 1 seconds. The call was cancelled,"
+            "The MCP server raw did not answer this call within 2 seconds. The call was cancelled,"
             " but may have taken effect: check before you repeat it, and ask for less at once."
         )
         wait_until(lambda: log.exists() and bool(log.read_text()))
-        assert quoted(run(section, "say", words="still here")) == "still here"
+
+
+def test_an_interrupt_ends_a_call_and_cancels_it_at_the_server(
+    raw: McpToolsSection, tmp_path: Path
+):
+    log = tmp_path / "log"
+
+    def interrupt() -> None:
+        wait_until(log.exists)
+        signal.raise_signal(signal.SIGINT)
+
+    (thread := Thread(target=interrupt)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(raw, "hang", log=str(log))
+    thread.join()
+    wait_until(lambda: bool(log.read_text()))
+    assert quoted(run(raw, "say", words="still here")) == "still here"
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_read_cannot_hold_a_call_or_the_end():
+    with raw_section(call_timeout=4) as section:
+        run(section, "stop_reading")
+        done = run(section, "echo", words="x" * 1_000_000)
+        assert "raw did not answer this call within 4 seconds" in done.text
 
 
 def test_a_call_ends_at_the_deadline_of_the_run(raw: McpToolsSection, tmp_path: Path):
@@ -303,9 +328,10 @@ def test_a_call_ends_at_the_deadline_of_the_run(raw: McpToolsSection, tmp_path: 
     wait_until(lambda: log.exists() and bool(log.read_text()))
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_reported_with_its_output():
-    with pytest.raises(McpServerError, match="did not list its tools within 1 seconds") as caught:
-        raw_section("silent", start_timeout=1)
+    with pytest.raises(McpServerError, match="did not list its tools within 4 seconds") as caught:
+        raw_section("silent", start_timeout=4)
     assert isinstance(caught.value, TimeoutError)
     assert "starting up, please wait" in str(caught.value)
 
@@ -348,6 +374,7 @@ def test_pictures_are_passed_on_by_their_bytes(raw: McpToolsSection):
 def test_structured_content_is_shown_once(raw: McpToolsSection):
     assert quoted(run(raw, "structured", value={"a": 1}, words='{ "a": 1 }')) == '{ "a": 1 }'
     assert quoted(run(raw, "structured", value={"result": "x"}, words="x")) == "x"
+    assert quoted(run(raw, "structured", value={"content": [1]}, words="[1]")) == "[1]"
     assert quoted(run(raw, "structured", value={"a": 1})) == '{"a":1}'
     assert quoted(run(raw, "structured", value={"a": 1}, words="other")) == 'other\n\n{"a":1}'
 

@@ -17,7 +17,7 @@ from typing import Any
 
 TOOLS: dict[str, Callable[..., Any]] = {}
 EXTRA: list[dict[str, Any]] = []
-PENDING: list[int] = []  # requests that are never answered
+PENDING: list[int] = []  # the calls so far
 NESTED: list[tuple[int, int]] = []  # our requests, each with the call that waits for it
 
 
@@ -53,8 +53,14 @@ def environment() -> dict[str, Any]:
 @tool
 def hang(log: str) -> None:
     Path(log).write_text("")
-    PENDING.append(1)
     globals()["LOG"] = log
+
+
+@tool
+def stop_reading() -> dict[str, Any]:
+    send({"id": PENDING[-1], "result": text("done")})
+    time.sleep(600)
+    return {}
 
 
 @tool
@@ -186,6 +192,7 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def call(number: int, params: dict[str, Any]) -> None:
+    PENDING.append(number)
     result = TOOLS[params["name"]](**params.get("arguments", {}))
     if result == "nested":
         NESTED.append((1000 + len(NESTED), number))

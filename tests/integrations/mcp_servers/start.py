@@ -53,9 +53,9 @@ def parsed(outcome: ToolOutcome) -> Any:
 
 
 @contextmanager
-def serve_http(app: Any) -> Generator[str, None, None]:
+def serve_http(app: Any, *, port: int = 0) -> Generator[str, None, None]:
     """Serve an application on a port of the loopback interface; yield its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, args=([listener],))

@@ -52,6 +52,7 @@ MAX_LIST_BYTES = 8 * 1024 * 1024
 _MAX_INPUT_ROUNDS = 4
 _MAX_REASON = 1_000
 _POLL_INTERVAL = 0.1  # seconds; a signal handler runs when the waiting thread wakes up
+_CANCEL_TIMEOUT = 0.5  # seconds for a server to get the cancellation
 _CLOSE_TIMEOUT = 3.0
 _REASON_TIMEOUT = 3.0
 _STOP_TIMEOUT = 15.0  # seconds; longer than the limits of the transport together
@@ -201,9 +202,11 @@ class _Worker:
             work.close()
             raise _ClosedError("the connection is closed, or belongs to the parent process")
         future = asyncio.run_coroutine_threadsafe(_limit(work, seconds), self._start())
+        ends = time.monotonic() + seconds + _CANCEL_TIMEOUT
         try:
             while not wait([future], _POLL_INTERVAL).done:
-                pass
+                if time.monotonic() > ends:  # a server that does not read delays the cancellation
+                    raise TimeoutError
         except BaseException:
             future.cancel()
             raise
@@ -262,6 +265,16 @@ class _Worker:
         )
 
     async def call(self, tool: str, arguments: dict[str, object]) -> CallToolResult:
+        """Call a tool; once more in a new session if the server does not know the old one."""
+        try:
+            return await self._call(tool, arguments)
+        except (_ClosedError, _RefusedError):
+            if self._status is None or not self._status.forgot_session:
+                raise
+        await self.connect()
+        return await self._call(tool, arguments)
+
+    async def _call(self, tool: str, arguments: dict[str, object]) -> CallToolResult:
         responses: InputResponses | None = None
         state: str | None = None
         for _ in range(_MAX_INPUT_ROUNDS):

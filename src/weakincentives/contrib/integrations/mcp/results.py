@@ -4,7 +4,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mcp.types import (
     AudioContent,
@@ -143,15 +143,16 @@ def _render_resource(resource: TextResourceContents | BlobResourceContents) -> s
 
 def _structured(result: CallToolResult, parts: Sequence[str]) -> list[str]:
     """Return the structured content as JSON, unless the text says the same, as it should."""
-    content = result.structured_content
+    content: object = result.structured_content
     if content is None:
         return []
     said: list[object] = [*parts, *map(_parse, parts)]
     said += [list(parts), list(map(_parse, parts))]
-    # servers wrap a value that is not an object
-    if content in said or any(content == {"result": each} for each in said):
+    # servers wrap a value that is not an object in one, under a name of their choice
+    values = list(cast("dict[str, object]", content).values()) if isinstance(content, dict) else []
+    if content in said or (len(values) == 1 and values[0] in said):
         return []
-    return [encode(content).decode("utf-8", "replace")]
+    return [encode(result.structured_content).decode("utf-8", "replace")]
 
 
 def _parse(text: str) -> object:

@@ -5,6 +5,7 @@ the process that started it. This one has a limit for messages, keeps the last l
 server printed, and starts the server with `launcher`.
 """
 
+import logging
 import os
 import shutil
 import signal
@@ -36,11 +37,15 @@ _EXIT_TIMEOUT = 2.0  # seconds for a server to exit when its input is closed
 _KILL_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.01
 _CONNECT_TIMEOUT = 30.0
+_NOT_FOUND, _SESSION_HEADER = 404, "mcp-session-id"
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _ROOT = str(Path(__file__).parents[4])
 Streams: TypeAlias = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
+
+for _name in ("mcp", "client"):  # the SDK's loggers: without a handler, they print to the terminal
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class TransportError(Exception):
@@ -117,6 +122,8 @@ class ServerStatus:
         """Why the connection cannot be used any more, as a clause; empty while it can be."""
         self.ended: anyio.Event = anyio.Event()
         """Set when it cannot be used any more."""
+        self.forgot_session: bool = False
+        """Whether the server rejects requests because it does not know the session any more."""
 
     def add_line(self, line: bytes) -> None:
         """Keep a line that is not a message; only the last ones stay."""
@@ -143,19 +150,25 @@ async def open_transport(server: McpServer, status: ServerStatus) -> AsyncGenera
         TransportError: It cannot be started, or broke off.
     """
     is_process = isinstance(server, McpStdioServer)
-    async with _open_stdio(server, status) if is_process else _open_http(server) as streams:
+    async with _open_stdio(server, status) if is_process else _open_http(server, status) as streams:
         yield streams
 
 
 @asynccontextmanager
-async def _open_http(server: McpHttpServer) -> AsyncGenerator[Any, None]:
+async def _open_http(server: McpHttpServer, status: ServerStatus) -> AsyncGenerator[Any, None]:
+    async def check(response: httpx2.Response) -> None:
+        if response.status_code == _NOT_FOUND and _SESSION_HEADER in response.request.headers:
+            status.forgot_session = True
+            status.end("it does not know the session any more")
+        await _bound_response(response)
+
     # the time limits of calls are those of the connection, not of the HTTP client
     timeout = httpx2.Timeout(_CONNECT_TIMEOUT, read=None)
     async with (
         httpx2.AsyncClient(
             headers={**server.headers, "Accept-Encoding": "identity"},
             timeout=timeout,
-            event_hooks={"response": [_bound_response]},
+            event_hooks={"response": [check]},
         ) as client,
         streamable_http_client(
             server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
