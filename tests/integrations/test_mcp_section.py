@@ -272,6 +272,13 @@ def test_a_server_that_ended_is_started_again_by_the_next_call():
         assert parsed(run(section, "spawn"))[0] != first
 
 
+def test_a_key_is_masked_in_what_a_server_prints():
+    server = raw_server(env={"KEY": "sk-1234567890"})
+    with McpToolsSection(server, name="raw", start_timeout=PATIENCE) as section:
+        died = run(section, "die")
+    assert quoted(died) == "[31mout of cheese[0m ***"
+
+
 def test_announced_tools_are_offered_from_the_next_rendering_on():
     with raw_section(include=["announce", "ech*", "say*"]) as section:
         prompt = Prompt(ns="tests", key="mcp", sections=[section])

@@ -65,7 +65,7 @@ def stop_reading() -> dict[str, Any]:
 
 @tool
 def die(code: int = 3) -> None:
-    sys.stderr.write("\x1b[31mout of cheese\x1b[0m\n")
+    sys.stderr.write(f"\x1b[31mout of cheese\x1b[0m {os.environ.get('KEY')}\n")
     sys.stderr.flush()
     os._exit(code)
 

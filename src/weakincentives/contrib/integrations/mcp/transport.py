@@ -28,6 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
+from weakincentives.adapters.http.redaction import header_secrets
 from weakincentives.prompt import PromptError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -79,9 +80,10 @@ class McpStdioServer:
         object.__setattr__(self, "args", tuple(self.args))
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
-    def __str__(self) -> str:
-        """Return the name of the program."""
-        return Path(self.command).name
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in messages: the values of `env`."""
+        return tuple(self.env.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,10 @@ class McpHttpServer:
             raise PromptError(f"McpHttpServer needs an http or https URL: {self.url!r}")
         object.__setattr__(self, "headers", MappingProxyType(dict(self.headers)))
 
-    def __str__(self) -> str:
-        """Return the host."""
-        return httpx2.URL(self.url).host
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in messages: the values of headers."""
+        return tuple(header_secrets(self.headers))
 
 
 McpServer: TypeAlias = McpStdioServer | McpHttpServer
