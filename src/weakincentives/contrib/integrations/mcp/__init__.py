@@ -6,13 +6,14 @@ and with invisible characters removed or escaped.
 """
 
 try:
-    from weakincentives.contrib.integrations.mcp.connection import McpServerError
+    import mcp.client as _sdk
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Tools of MCP servers need an extra: pip install 'weakincentives[mcp]'",
         name=_error.name,
     ) from _error
 
+from weakincentives.contrib.integrations.mcp.connection import McpServerError
 from weakincentives.contrib.integrations.mcp.definitions import RefusedTool
 from weakincentives.contrib.integrations.mcp.results import McpResult
 from weakincentives.contrib.integrations.mcp.section import McpToolsSection
@@ -21,6 +22,8 @@ from weakincentives.contrib.integrations.mcp.transport import (
     McpServer,
     McpStdioServer,
 )
+
+del _sdk
 
 __all__ = [
     "McpHttpServer",

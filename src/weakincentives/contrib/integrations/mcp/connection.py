@@ -40,6 +40,7 @@ from weakincentives.contrib.integrations.mcp.definitions import clean_text
 from weakincentives.contrib.integrations.mcp.results import quote
 from weakincentives.contrib.integrations.mcp.transport import (
     McpServer,
+    McpStdioServer,
     ServerStatus,
     TransportError,
     open_transport,
@@ -54,9 +55,9 @@ _MAX_INPUT_ROUNDS = 4
 _MAX_REASON, _MAX_OUTPUT = 1_000, 4_000  # characters
 _POLL_INTERVAL = 0.1  # seconds; a signal handler runs when the waiting thread wakes up
 _CANCEL_TIMEOUT = 0.5  # seconds for a server to get the cancellation
-_CLOSE_TIMEOUT = 3.0
+_CLOSE_TIMEOUT = 3.0  # seconds to end a session over HTTP
 _REASON_TIMEOUT = 3.0
-_STOP_TIMEOUT = 15.0  # seconds; longer than the limits of the transport together
+_STOP_TIMEOUT = 20.0  # seconds to stop a process; longer than its limits together
 # the SDK's texts for a connection that has ended; servers use the same codes for other errors
 _DISCONNECTIONS = ("Connection closed", "SSE stream ", "Session terminated")
 T = TypeVar("T")
@@ -228,7 +229,7 @@ class _Worker:
             loop.create_task(self._close()).add_done_callback(lambda _: loop.stop())
             return
         closing = asyncio.run_coroutine_threadsafe(self._close(), loop)
-        wait([closing], _STOP_TIMEOUT)
+        wait([closing], 2 * _STOP_TIMEOUT)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_STOP_TIMEOUT)
         if not thread.is_alive():
@@ -360,7 +361,10 @@ class _Worker:
             return
         if self._status is not None:
             self._status.end("it was closed")
-        done, _ = await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT)
+        # a process must be stopped whatever it takes; a server elsewhere may be gone
+        is_process = isinstance(self._server, McpStdioServer)
+        timeout = _STOP_TIMEOUT if is_process else _CLOSE_TIMEOUT
+        done, _ = await asyncio.wait([self._task], timeout=timeout)
         if not done:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_STOP_TIMEOUT)

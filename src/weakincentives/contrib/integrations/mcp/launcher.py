@@ -17,6 +17,7 @@ NOT_STARTED = 127
 """The exit code if the program could not be started."""
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _NAME = b"wink-mcp"
+_KILL_TIMEOUT = 4  # seconds
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -49,6 +50,8 @@ def main(parent: int, root: str, command: list[str]) -> None:
     supervisor = _import_supervisor(root)
     code = _wait(child, alive, signals)
     supervisor.kill_descendants(os.getpid())
+    signal.alarm(_KILL_TIMEOUT)  # ends this process if the kernel delays one of them
+    _wait_for_all()
     os._exit(code)
 
 
@@ -86,6 +89,15 @@ def _wait(child: int, alive: int, signals: int) -> int:
         ready = [each for each, _ in poll.poll()]
         if alive in ready or signal.SIGTERM in os.read(signals, 1024):
             return 128 + signal.SIGKILL
+
+
+def _wait_for_all() -> None:
+    """Wait until there is no process left below this one."""
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
 
 
 def _reap(child: int) -> int | None:
