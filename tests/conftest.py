@@ -41,6 +41,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """After a file of tests, free its garbage, and keep the collector from what is left of it.
+
+    Of each test some objects stay as long as the run. After thousands of tests, every
+    `gc.collect()` would take a third of a second to walk through them.
+    """
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()
+            gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Choose sizes and directories, and handle signals where a shell or `nohup` ignores them."""
     _keep_bytecode()
