@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +27,28 @@ def step(name: str) -> Generator[None]:
         print("failed", flush=True)
         raise
     print(f"{time.monotonic() - started:6.1f} s", flush=True)
+
+
+def run_side_by_side(steps: Mapping[str, Callable[[], object]]) -> None:
+    """Run all steps at the same time, and print a line for each when it ends.
+
+    Raises:
+        StepFailedError: Steps failed; the text holds the output of each.
+    """
+    failures: list[str] = []
+    with ThreadPoolExecutor(len(steps)) as pool:
+        started = time.monotonic()
+        running = {pool.submit(work): name for name, work in steps.items()}
+        for done in as_completed(running):
+            failure = done.exception()
+            duration = "failed" if failure else f"{time.monotonic() - started:6.1f} s"
+            print(f"{running[done]:<24}{duration}", flush=True)
+            if isinstance(failure, StepFailedError):
+                failures.append(str(failure))
+            elif failure:
+                raise failure
+    if failures:
+        raise StepFailedError("\n".join(failures))
 
 
 def output_of(

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +19,14 @@ from scripts.machine import (
 )
 from scripts.node_packages import offer_node_packages
 from scripts.site import build
-from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
+from scripts.steps import (
+    ROOT,
+    StepFailedError,
+    hand_over_to,
+    output_of,
+    run_side_by_side,
+    step,
+)
 
 CONSTRAINTS = ROOT / "constraints.txt"
 """The versions that development uses, on every machine."""
@@ -27,28 +35,13 @@ _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 
 # tests of an extra with a program of 350 MB in it: one environment has it, and they run there
 _WITH_CLAUDE_CODE = (
-    "--ignore=tests/adapters/claude_code",
-    "--ignore=tests/adapters/test_every_adapter.py",
-    "--ignore=tests/adapters/test_optimize.py",
     "--deselect=tests/test_docs.py::test_the_python_of_a_document_runs_from_top_to_bottom"
     "[docs/adapters.md]",
     "--deselect=tests/test_public_names.py::test_all_lists_exactly_the_public_names_of_a_module"
     "[weakincentives.adapters.claude_code]",
 )
 
-# tests of the operating system, of a browser, of containers (which have a Python of their own)
-# and of our own tools: another Python changes nothing
-_ONE_PYTHON = (
-    "--ignore=tests/safety",
-    "--ignore=tests/benchmarks",
-    "--ignore=tests/scripts",
-    "--ignore=tests/debug/page",
-    "--ignore-glob=tests/sandbox/test_container_*",
-    "--ignore-glob=tests/sandbox/test_podman*",
-)
-
-# what depends on the version of Python: types at run time, forks and threads, the standard library
-_BY_VERSION = (
+BY_VERSION = (
     "tests/adapters/loop",
     "tests/posix",
     "tests/prompt",
@@ -57,6 +50,30 @@ _BY_VERSION = (
     "tests/test_public_names.py",
     "tests/test_serde.py",
 )
+"""What depends on the version of Python: types at run time, forks and threads, its library."""
+
+BY_WHEEL = (
+    # commands, and the files that they need: the demo's project, the page, the advice on extras
+    "tests/cli/test_debug.py",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_doctor.py",
+    "tests/cli/test_main.py",
+    "tests/cli/test_run.py",
+    "tests/debug/test_export.py",
+    "tests/debug/test_routes.py",
+    # modules that are started as programs by their path, and read other modules as text
+    "tests/contrib/digest",
+    "tests/contrib/evaluation",
+    "tests/sandbox/test_supervisor.py",
+    # disks, archives and git as the standard library reaches them
+    "tests/filesystem/archive/test_archive.py",
+    "tests/filesystem/host",
+    # what users copy from the documents
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+)
+"""What may fail only where the wheel is installed. Everything else imports the same modules as
+the quick tests do, and those run on every Python in CI."""
 
 # what the tests of sandboxes and of the debug page run for real: without it they are skipped, or
 # fail where CI is set
@@ -99,7 +116,7 @@ def demo(_: Sequence[str]) -> None:
 
 def check(_: Sequence[str]) -> None:
     """Format, lint, layers, types, quick tests and documents, on one Python."""
-    _check()
+    _check(_set_up())
 
 
 def test(_: Sequence[str]) -> None:
@@ -109,15 +126,26 @@ def test(_: Sequence[str]) -> None:
         offer_programs(_PROGRAMS)
         offer_node_packages()
         offer_uv(running_interpreter())
-    _check()
-    _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
-    with TemporaryDirectory(prefix="wink-") as directory:
-        with step("wheel"):
-            wheel = _checked_wheel(Path(directory))
-        others = other_interpreters(running_interpreter().version)
-        for interpreter in others:
-            _test_wheel_on(interpreter, wheel, is_newest=interpreter is others[-1])
-    _test_litellm()
+    tools = _set_up()
+    others = other_interpreters(running_interpreter().version)
+    # one thread makes what later steps need, mostly waiting for downloads, while tests run
+    with TemporaryDirectory(prefix="wink-") as directory, ThreadPoolExecutor(1) as background:
+        wheel = background.submit(_checked_wheel, Path(directory))
+        made = {each: background.submit(_environment_for_wheel, each) for each in others}
+        litellm = background.submit(_environment_for_litellm)
+        try:
+            _check(tools)
+            _pytest(tools, f"slow tests, {running_interpreter().name}", "-m", "slow")
+            with step("wheel"):
+                built = wheel.result()
+            for interpreter in others:
+                with step(f"set-up, {interpreter.name}"):
+                    made[interpreter].result().install("--no-deps", "--force-reinstall", built)
+                chosen = BY_VERSION + (BY_WHEEL if interpreter is others[-1] else ())
+                _test_wheel(made[interpreter].result(), interpreter, chosen)
+            _test_litellm(litellm)
+        finally:
+            background.shutdown(cancel_futures=True)
 
 
 def test_long(_: Sequence[str]) -> None:  # noqa: PT019  a task of make
@@ -216,21 +244,24 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _check() -> None:
+def _set_up() -> Environment:
     with step("set-up"):
         require_program("git", "git")
-        tools = _development()
+        return _development()
+
+
+def _check(tools: Environment) -> None:
     sources = [each for each in _SOURCES if (ROOT / each).is_dir()]
-    with step("format"):
-        output_of([tools.program("ruff"), "format", "--check", *sources])
-    with step("lint"):
-        output_of([tools.program("ruff"), "check", *sources])
-    with step("layers"):
-        output_of([tools.program("lint-imports"), "--no-cache"])
-    with step("types"):
-        output_of([tools.program("pyright")])
-    with step("public types"):
-        _verify_types(tools)
+    ruff, layers, pyright = map(tools.program, ("ruff", "lint-imports", "pyright"))
+    run_side_by_side(
+        {
+            "types": lambda: output_of([pyright]),
+            "public types": lambda: _verify_types(tools),
+            "format": lambda: output_of([ruff, "format", "--check", *sources]),
+            "lint": lambda: output_of([ruff, "check", *sources]),
+            "layers": lambda: output_of([layers, "--no-cache"]),
+        }
+    )
     _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")
 
 
@@ -263,26 +294,27 @@ def _checked_wheel(directory: Path) -> Path:
     return wheel
 
 
-def _test_wheel_on(interpreter: Interpreter, wheel: Path, *, is_newest: bool) -> None:
-    """Run the quick tests on `interpreter` against the installed wheel, not the sources.
-
-    Between this Python and the newest, what depends on the version most is enough.
-    """
-    with step(f"set-up, {interpreter.name}"):
-        tools = environment(
-            f".venv-{interpreter.name}", interpreter, [".[suite]", "--constraint", str(CONSTRAINTS)]
-        )
-        tools.install("--no-deps", "--force-reinstall", wheel)
-    left_out = (*_WITH_CLAUDE_CODE, *_ONE_PYTHON)
-    chosen = () if is_newest else _BY_VERSION
-    _pytest(tools, f"quick tests, {interpreter.name}", "-m", "not slow", *left_out, *chosen)
+def _environment_for_wheel(interpreter: Interpreter) -> Environment:
+    """Return an environment with all that the tests need, but for the wheel itself."""
+    needed = [".[suite]", "--constraint", str(CONSTRAINTS)]
+    return environment(f".venv-{interpreter.name}", interpreter, needed)
 
 
-def _test_litellm() -> None:
+def _test_wheel(tools: Environment, interpreter: Interpreter, chosen: Sequence[str]) -> None:
+    """Run `chosen` quick tests on `interpreter`, against the installed wheel, not the sources."""
+    name = f"quick tests, {interpreter.name}"
+    _pytest(tools, name, "-m", "not slow", *_WITH_CLAUDE_CODE, *chosen)
+
+
+def _environment_for_litellm() -> Environment:
+    needed = ["--editable", ".[litellm,testing]", "pytest-timeout>=2.3"]
+    return environment(".venv-litellm", running_interpreter(), needed)
+
+
+def _test_litellm(made: Future[Environment]) -> None:
     """Run the tests of LiteLLM where it can be: it wants an older openai than everything else."""
     with step("set-up, LiteLLM"):
-        needed = ["--editable", ".[litellm,testing]", "pytest-timeout>=2.3"]
-        tools = environment(".venv-litellm", running_interpreter(), needed)
+        tools = made.result()
     with step("tests, LiteLLM"):
         printed = output_of([tools.program("python"), "-m", "pytest", "tests/litellm"])
     print(printed.rstrip().rpartition("\n")[2], flush=True)
