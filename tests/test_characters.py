@@ -43,8 +43,8 @@ def test_what_can_be_seen_is_not_in_the_table():
     assert wrong == []
 
 
-@pytest.mark.parametrize("code", [*IGNORABLE[::7], 0x2028, 0x2029, 0xE000, 0x10FFFF, 0xFFFE])
-def test_such_a_name_is_neither_created_nor_printed_as_it_is(code: int):
-    with pytest.raises(InvalidPathError, match="invisible"):
-        validate_path(f"a{chr(code)}b")
-    assert display_path(f"a{chr(code)}b").isascii()
+def test_such_a_name_is_neither_created_nor_printed_as_it_is():
+    for code in [*IGNORABLE[::7], 0x2028, 0x2029, 0xE000, 0x10FFFF, 0xFFFE]:
+        with pytest.raises(InvalidPathError, match="invisible"):
+            validate_path(f"a{chr(code)}b")
+        assert display_path(f"a{chr(code)}b").isascii(), hex(code)

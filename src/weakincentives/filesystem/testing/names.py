@@ -1,6 +1,6 @@
 """Conformance of paths and names, symbolic links and special files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -69,6 +69,26 @@ _ALLOWED_NAMES = (
 )  # fmt: skip
 
 
+def find_accepting(
+    fs: Filesystem,
+    path: str,
+    error: type[Exception],
+    *,
+    operations: Iterable[str] = EVERY_OPERATION,
+    message: str = "",
+) -> list[str]:
+    """Return the operations that do not raise `error` with `message` at `path`."""
+    accepting: list[str] = []
+    for name in operations:
+        try:
+            EVERY_OPERATION[name](fs, path)
+        except error as refusal:
+            accepting += [] if message in str(refusal) else [f"{name}: {refusal}"]
+        else:
+            accepting.append(name)
+    return accepting
+
+
 class PathTests(ConformanceSuite):
     """Every operation normalizes and checks paths in the same way."""
 
@@ -85,41 +105,28 @@ class PathTests(ConformanceSuite):
     @pytest.mark.parametrize(
         "path", ["..", "../x", "a/../../x", "/..", "/../x", "./../x", "a/../.."]
     )
-    @pytest.mark.parametrize("operation", EVERY_OPERATION)
-    def test_a_path_that_leaves_the_root_is_refused(
-        self, fs: Filesystem, operation: str, path: str
-    ) -> None:
+    def test_a_path_that_leaves_the_root_is_refused(self, fs: Filesystem, path: str) -> None:
         fs.write("a/x", "kept")
-        with pytest.raises(PathEscapeError, match="escapes root"):
-            EVERY_OPERATION[operation](fs, path)
+        assert find_accepting(fs, path, PathEscapeError, message="escapes root") == []
         assert fs.read("a/x").content == "kept"
 
     @pytest.mark.parametrize("path", ["\0", "a\0b", "a/\0/b", "a\0/../b"])
-    @pytest.mark.parametrize("operation", EVERY_OPERATION)
-    def test_a_path_with_nul_is_refused(self, fs: Filesystem, operation: str, path: str) -> None:
-        with pytest.raises(InvalidPathError):
-            EVERY_OPERATION[operation](fs, path)
+    def test_a_path_with_nul_is_refused(self, fs: Filesystem, path: str) -> None:
+        assert find_accepting(fs, path, InvalidPathError) == []
         assert fs.list() == ()
 
     @pytest.mark.parametrize("path", [None, b"a", 7])
-    @pytest.mark.parametrize("operation", [*EVERY_OPERATION, "exists"])
-    def test_what_is_no_string_is_no_path(
-        self, fs: Filesystem, operation: str, path: object
-    ) -> None:
-        call: Callable[..., object] = EVERY_OPERATION.get(
-            operation, lambda fs, path: fs.exists(path)
-        )
+    def test_what_is_no_string_is_no_path(self, fs: Filesystem, path: str) -> None:
+        assert find_accepting(fs, path, TypeError) == []
         with pytest.raises(TypeError):
-            call(fs, path)
+            fs.exists(path)
 
-    @pytest.mark.parametrize("operation", _READING)
     @pytest.mark.parametrize("name", [*_REFUSED_NAMES.values(), "x" * 300, "/".join("x" * 50)])
     def test_a_name_that_cannot_be_created_is_just_not_there(
-        self, fs: Filesystem, operation: str, name: str
+        self, fs: Filesystem, name: str
     ) -> None:
         assert fs.exists(name) is False
-        with pytest.raises(FileNotFoundError):
-            EVERY_OPERATION[operation](fs, name)
+        assert find_accepting(fs, name, FileNotFoundError, operations=_READING) == []
 
 
 class NameTests(ConformanceSuite):
@@ -139,14 +146,10 @@ class NameTests(ConformanceSuite):
         fs.write("name", "lower")
         assert (fs.read("Name").content, fs.read("name").content) == ("upper", "lower")
 
-    @pytest.mark.parametrize("operation", _CREATING)
     @pytest.mark.parametrize("name", _REFUSED_NAMES.values(), ids=_REFUSED_NAMES)
-    def test_a_name_that_misleads_is_refused(
-        self, fs: Filesystem, operation: str, name: str
-    ) -> None:
+    def test_a_name_that_misleads_is_refused(self, fs: Filesystem, name: str) -> None:
         for path in (name, f"dir/{name}", f"dir/{name}/below"):
-            with pytest.raises(InvalidPathError):
-                EVERY_OPERATION[operation](fs, path)
+            assert find_accepting(fs, path, InvalidPathError, operations=_CREATING) == []
         assert fs.list() == ()
 
     @pytest.mark.parametrize("operation", _CREATING)
@@ -214,25 +217,22 @@ class LinkTests(PlantingSuite):
         )
 
     @pytest.mark.parametrize("target", _TARGETS)
-    @pytest.mark.parametrize("operation", sorted({*EVERY_OPERATION} - {"stat", "delete"}))
-    def test_a_link_is_not_followed(self, fs: BaseFilesystem, operation: str, target: str) -> None:
+    def test_a_link_is_not_followed(self, fs: BaseFilesystem, target: str) -> None:
         fs.write("file", "x")
         fs.write("dir/below", "x")
         self.make_link(fs, "link", target)
-        with pytest.raises(PermissionError, match="link"):
-            EVERY_OPERATION[operation](fs, "link")
+        following = [name for name in EVERY_OPERATION if name not in ("stat", "delete")]
+        assert (
+            find_accepting(fs, "link", PermissionError, operations=following, message="link") == []
+        )
         assert fs.stat("link").link_target == target
         assert (fs.read("file").content, fs.read("dir/below").content) == ("x", "x")
 
     @pytest.mark.parametrize("path", ["link/below", "link/new", "link/new/deep"])
-    @pytest.mark.parametrize("operation", EVERY_OPERATION)
-    def test_nothing_is_reached_through_a_link(
-        self, fs: BaseFilesystem, operation: str, path: str
-    ) -> None:
+    def test_nothing_is_reached_through_a_link(self, fs: BaseFilesystem, path: str) -> None:
         fs.write("dir/below", "x")
         self.make_link(fs, "link", "dir")
-        with pytest.raises(PermissionError, match="link"):
-            EVERY_OPERATION[operation](fs, path)
+        assert find_accepting(fs, path, PermissionError, message="link") == []
         assert [entry.name for entry in fs.list("dir")] == ["below"]
 
     def test_a_refusal_names_the_link_and_its_target(self, fs: BaseFilesystem) -> None:
