@@ -26,7 +26,15 @@ from weakincentives.cli.runs import (
     forget_removed_runs,
     list_runs,
 )
-from weakincentives.cli.state import exclusive_lock, find_place, find_places, is_locked, short_id
+from weakincentives.cli.state import (
+    describe_history,
+    exclusive_lock,
+    find_place,
+    find_places,
+    is_locked,
+    list_histories,
+    short_id,
+)
 from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
 from weakincentives.cli.units import format_count, format_size, parse_duration
 from weakincentives.contrib.review.copy import remove_place
@@ -34,6 +42,7 @@ from weakincentives.contrib.review.records import record_path
 
 EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
 _KEPT = "apply interrupted"
+_HISTORY = "history of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,8 @@ class Item:
 @click.option(
     "--dumps",
     is_flag=True,
-    help="The dumps of removed runs, and of runs without a working copy, too.",
+    help="The dumps of removed runs, and of runs without a working copy, too; and what wink mcp"
+    " --in-place keeps for undo.",
 )
 @click.option("--cache", is_flag=True, help="The cache of digests too.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
@@ -121,6 +131,7 @@ def command(
     chosen = selection.runs()
     items = [
         *(_find_dumps(chosen, selection) if dumps else ()),
+        *(_find_histories(selection) if dumps and not runs else ()),
         *(_find_cache() if cache else ()),
     ]
     cleaner = Cleaner(chosen, items)
@@ -217,7 +228,10 @@ class Cleaner:
         dumps = sum(each.name.startswith("dump ") for each in self._items)
         if dumps:
             counts.append(format_count(dumps, "dump"))
-        if len(self._items) > dumps:
+        histories = sum(each.name.startswith(_HISTORY) for each in self._items)
+        if histories:
+            counts.append(format_count(histories, "history", "histories"))
+        if len(self._items) > dumps + histories:
             counts.append("the cache of digests")
         return " and ".join(counts)
 
@@ -275,6 +289,16 @@ def _find_dumps(removed: Sequence[Run], selection: Selection) -> Iterator[Item]:
         is_old = files in ours or selection.is_old(datetime.fromtimestamp(date / 1e9, UTC))
         if is_old and not is_locked(files.timeline):
             yield _item(f"dump {short_id(name)}", *files)
+
+
+def _find_histories(selection: Selection) -> Iterator[Item]:
+    """Yield the snapshots of directories on which MCP clients worked in place, and do not now."""
+    for store in list_histories():
+        files = [each for each in store.rglob("*") if not each.is_dir()]
+        date = max((each.lstat().st_mtime for each in files), default=0.0)
+        if selection.is_old(datetime.fromtimestamp(date, UTC)):
+            size = sum(each.lstat().st_size for each in files)
+            yield Item(f"{_HISTORY}{describe_history(store)}", size, (store,))
 
 
 def _find_cache() -> Iterator[Item]:

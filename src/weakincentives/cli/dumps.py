@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import click
 
 from weakincentives.cli.config import load_settings
-from weakincentives.cli.runs import read_last_run, read_run
+from weakincentives.cli.runs import MCP_MODEL, read_last_run, read_run
 from weakincentives.cli.state import (
     LAST,
     describe_several,
@@ -172,7 +172,7 @@ def find_last_run(original: Path, directory: Path) -> Path:
     known: dict[Path, Path] = {}
     for place in find_places():
         with suppress(CopyError, OSError):
-            if open_copy(place).original == original:
+            if open_copy(place).original == original and not _is_mcp_session(place):
                 path = find_linked_timeline(place) or place
                 dates[path] = _date(path) or _date(place)
                 known[path] = place
@@ -326,6 +326,12 @@ def _find_by_prefix(argument: str) -> DumpPaths:
         f"There is no dump {argument!r}: it is not a file, and no session in {str(directory)!r}"
         f" begins with it; {_HELP}"
     )
+
+
+def _is_mcp_session(place: Path) -> bool:
+    """Return whether MCP clients worked in a copy: no model can go on there."""
+    record = read_run(place)
+    return record is not None and record.model == MCP_MODEL
 
 
 def _worked_on(timeline: Path, original: Path) -> bool:

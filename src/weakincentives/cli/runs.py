@@ -52,6 +52,8 @@ FINISHED: frozenset[State] = frozenset({"applied", "empty", "incomplete"})
 """The states in which a copy has no changes that wait for a decision."""
 BUSY: frozenset[State] = frozenset({"running", "in review"})
 """The states in which a process works with the copy."""
+MCP_MODEL = "mcp"
+"""What stands for the model in the record of a session of MCP clients."""
 _RECORD = "run.json"
 _LAST = "last"  # in the state directory
 _MAX_RECORD = 16 * 1024 * 1024

@@ -6,6 +6,8 @@ name finds the copy, the dump and the steps.
 """
 
 import fcntl
+import hashlib
+import json
 import os
 import re
 import stat
@@ -21,10 +23,14 @@ import click
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.review.records import has_record
-from weakincentives.posix import display_path
+from weakincentives.posix import display_path, read_regular
 
 LAST = "last"
 """The argument that names the newest run."""
+_HISTORIES = "history"
+_HISTORY_LENGTH = 32
+_HISTORY_LOCK, _HISTORY_MARKER = "wink.users", "wink.json"  # of a snapshot store
+_MAX_MARKER = 64 * 1024
 _ID_LENGTH = 8
 _NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
 _MAX_PLACES = 1_000  # of one session
@@ -66,6 +72,25 @@ def create_directory(name: str) -> Path:
             " set XDG_STATE_HOME to a directory of yours"
         ) from error
     return path / name
+
+
+def history_path(directory: Path) -> Path:
+    """Return where the snapshots of a directory are kept that clients change in place."""
+    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:_HISTORY_LENGTH]
+    return create_directory(_HISTORIES) / name
+
+
+def list_histories() -> list[Path]:
+    """Return the snapshot stores of directories that no process uses now."""
+    found = _own_directories(state_directory() / _HISTORIES)
+    return sorted(each for each in found if not is_locked(each / _HISTORY_LOCK))
+
+
+def describe_history(store: Path) -> str:
+    """Return the directory whose snapshots are in a store."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return display_path(json.loads(read_regular(store / _HISTORY_MARKER, _MAX_MARKER))["root"])
+    return store.name
 
 
 def state_exclusions(original: Path) -> tuple[str, ...]:

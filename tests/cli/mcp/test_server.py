@@ -115,6 +115,21 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert not (before / "docs" / "new.md").exists()
     store = tmp_path / "places" / "state" / "wink" / "history"
     assert store.stat().st_mode & 0o077 == 0
+    assert f"history of {project}" in wink("clean", "--dumps", "--dry-run").out
+    assert wink("clean", "--dumps", "--yes").code == 0
+    assert not list(store.iterdir())
+
+
+def test_a_session_of_a_client_is_not_continued_as_a_run(
+    wink: Wink, project: Path, copies: Callable[[], list[Path]]
+) -> None:
+    talk(project, edit, *QUICK)
+    done = wink("run", "--continue", "--workspace", project, "--model", "scripted:none")
+    assert done.code == 1
+    assert "No run worked on" in done.err
+    resumed = wink("resume", copies()[0].name, "go on")
+    assert resumed.code == 2
+    assert "MCP" in resumed.err
 
 
 def test_after_a_kill_the_changes_are_still_there(

@@ -39,7 +39,12 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.argument(
+    "directory",
+    required=False,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="[DIR]",
+)
 @click.option(
     "--copy/--in-place",
     "copy",

@@ -4,7 +4,6 @@ In a copy the changes wait for `wink review`, as those of `wink run` do. In plac
 snapshots is in the state directory, and the recording has the files as they were at every step.
 """
 
-import hashlib
 import json
 import os
 import shlex
@@ -33,8 +32,8 @@ from weakincentives.cli.run.sandbox import (
 )
 from weakincentives.cli.run.view import QuietView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
-from weakincentives.cli.runs import Status, begin_run, end_run, note_changes, rename_run
-from weakincentives.cli.state import create_directory, new_place, new_session_id, place_id
+from weakincentives.cli.runs import MCP_MODEL, Status, begin_run, end_run, note_changes, rename_run
+from weakincentives.cli.state import history_path, new_place, new_session_id, place_id
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
@@ -107,7 +106,7 @@ def _open_place(
     options: ServeOptions, settings: Settings, session: Session
 ) -> Generator[_Place, None, None]:
     if options.in_place or options.read_only:  # what changes nothing needs no copy
-        store = create_directory("history") / _directory_key(options.directory)
+        store = history_path(options.directory)
         with HostFilesystem(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
         ) as filesystem:
@@ -117,7 +116,7 @@ def _open_place(
         exclude = settings["exclude"] or ()
         copy = create_copy(options.directory, exclude, place, QuietView())
         with name_copy_on_error(place):
-            begin_run(place, session_id=str(session.session_id), task=_TASK, model="mcp")
+            begin_run(place, session_id=str(session.session_id), task=_TASK, model=MCP_MODEL)
             with (
                 keep_heartbeat(place),
                 _finish_copy(copy),
@@ -126,10 +125,6 @@ def _open_place(
                 ) as filesystem,
             ):
                 yield _Place(options.directory, filesystem, copy)
-
-
-def _directory_key(directory: Path) -> str:
-    return hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
 
 
 @contextmanager

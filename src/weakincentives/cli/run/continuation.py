@@ -107,6 +107,8 @@ class EarlierRun:
         recorded = self.details.get("workspace")
         if not isinstance(recorded, str) or not Path(recorded).is_dir():
             fact = "is not recorded" if not recorded else f"does not exist here: {recorded!r}"
+            if "mcp" in self._timeline.step(1).details:
+                fact = "is that of an MCP session"
             raise ConfigError(
                 f"The directory of the run {fact}; name the one to apply changes to with"
                 " --workspace"
