@@ -30,7 +30,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.paths import outermost
 from weakincentives.mcp.clients import McpClient
-from weakincentives.posix import display_path, parents_of
+from weakincentives.posix import display_path, no_time_limit, parents_of
 
 MAX_STEPS = 10_000
 """Calls that can be undone; older ones are forgotten."""
@@ -177,7 +177,16 @@ class History:
     def finish(
         self, recording: "Recording", client: McpClient, tool: str, *, success: bool
     ) -> Step | None:
-        """Add a step for a call, if it changed something or failed; return it."""
+        """Add a step for a call, if it changed something or failed; return it.
+
+        A call that has ended is recorded even if it is cancelled now.
+        """
+        with no_time_limit():
+            return self._finish(recording, client, tool, success=success)
+
+    def _finish(
+        self, recording: "Recording", client: McpClient, tool: str, *, success: bool
+    ) -> Step | None:
         recording.end()
         self._recording = None
         if not success:

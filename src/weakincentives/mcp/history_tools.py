@@ -17,6 +17,7 @@ from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 CHECKPOINT = "checkpoint"
 """The name of the tool that makes checkpoints."""
 _MAX_PATCH = 20_000
+_MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
 _MAX_LINES = 200  # of calls in a review
 _MAX_NOTE = 500
 
@@ -137,6 +138,15 @@ class HistoryTools:
             )
             tools.insert(3, undo)
         return tools
+
+    def diff_since(self, client: McpClient, name: str) -> str:
+        """Return the whole diff since a state that a client names; bounded.
+
+        Raises:
+            ToolValidationError: There is no such state.
+        """
+        found = self._visible(self._history.diff(self._state(name, "before")), client)
+        return found.patch(max_characters=_MAX_RESOURCE) if found else ""
 
     # --- handlers ---
 

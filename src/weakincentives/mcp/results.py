@@ -2,9 +2,8 @@
 
 import base64
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from mcp.types import (
     AudioContent,
@@ -31,6 +30,7 @@ def to_result(
     outcome: ToolOutcome,
     filesystem: Filesystem,
     *,
+    uri: Callable[[str], str],
     call: int | None = None,
     changed: Sequence[str] = (),
     note: str | None = None,
@@ -40,6 +40,7 @@ def to_result(
     Args:
         outcome: The outcome.
         filesystem: The workspace, for the bytes of a binary file.
+        uri: Returns the URI of a file.
         call: The number of the call, if it changed something.
         changed: The paths that it changed.
         note: Why the call cannot be undone.
@@ -48,7 +49,7 @@ def to_result(
     if not result.success:
         return error_result(outcome.text)
     if outcome.call.name == MEDIA_TOOL and isinstance(result.value, ReadFileResult):
-        return _media_result(outcome, result.value, filesystem)
+        return _media_result(outcome, result.value, filesystem, uri)
     text = outcome.text if note is None else f"{outcome.text}\n[cannot be undone: {note}]"
     content: list[ContentBlock] = [TextContent(text=text)]
     content += [_image(media) for media in result.media]
@@ -77,7 +78,10 @@ def error_result(text: str) -> CallToolResult:
 
 
 def _media_result(
-    outcome: ToolOutcome, value: ReadFileResult, filesystem: Filesystem
+    outcome: ToolOutcome,
+    value: ReadFileResult,
+    filesystem: Filesystem,
+    uri: Callable[[str], str],
 ) -> CallToolResult:
     """Return a binary file as the reference server does: image, audio or blob."""
     if outcome.result.media:
@@ -91,28 +95,23 @@ def _media_result(
         media = Media(mime_type(value.path), filesystem.read_bytes(value.path).content)
     data = base64.b64encode(media.data).decode()
     kind = media.media_type.split("/")[0]
-    block = _media_block(kind, value.path, media.media_type, data)
+    block = _media_block(kind, uri(value.path), media.media_type, data)
     item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
     return CallToolResult(content=[block], structured_content={"content": [item]})
 
 
-def _media_block(kind: str, path: str, media_type: str, data: str) -> ContentBlock:
+def _media_block(kind: str, uri: str, media_type: str, data: str) -> ContentBlock:
     if kind == "image":
         return ImageContent(data=data, mime_type=media_type)
     if kind == "audio":
         return AudioContent(data=data, mime_type=media_type)
-    contents = BlobResourceContents(uri=file_uri(path), mime_type=media_type, blob=data)
+    contents = BlobResourceContents(uri=uri, mime_type=media_type, blob=data)
     return EmbeddedResource(resource=contents)
 
 
 def mime_type(path: str) -> str:
     """Return the MIME type that a file's name suggests."""
     return mimetypes.guess_type(path)[0] or "application/octet-stream"
-
-
-def file_uri(path: str) -> str:
-    """Return the URI of a file of the workspace."""
-    return "file:///" + quote(path.encode("utf-8", "surrogateescape"))
 
 
 def _image(media: Media) -> ImageContent:

@@ -159,7 +159,7 @@ class ToolExecutor:
             if context.deadline is not None and isinstance(error, TimeoutError):
                 context.deadline.check(f"Tool call {call.name!r}")
             record.error = error
-            return ToolResult.error(_error_message(error))
+            return ToolResult.error(error_message(error))
 
     def _access_check(
         self, call: ToolCall, tool: Tool[Any, Any], params: Any
@@ -474,7 +474,7 @@ def _to_json(params: object) -> dict[str, Any]:
         return {}
 
 
-def _error_message(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """Return an error as the model sees it: the fact and the path, no error numbers."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"

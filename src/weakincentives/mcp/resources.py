@@ -1,0 +1,276 @@
+"""Resources of a workspace: its files, diffs of its states, and the log of its calls.
+
+`file:` URIs are files by their absolute path, as the client knows them. `wink://diff/NAME` is a
+diff since the start, a checkpoint or the state before a call, and `wink://log` lists the calls.
+"""
+
+import asyncio
+import base64
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+from mcp.server import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
+from mcp.types import (
+    BlobResourceContents,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextResourceContents,
+)
+
+from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import Filesystem, GlobMatch, ReadableFilesystem
+from weakincentives.filesystem.base import is_tool_output
+from weakincentives.mcp.clients import McpClient
+from weakincentives.mcp.results import MAX_MEDIA, mime_type
+from weakincentives.posix import display_path
+
+LOG = "wink://log"
+"""The URI of the log."""
+DIFF = "wink://diff/"
+"""The beginning of the URIs of diffs; the name of a state follows."""
+_PAGE = 500
+_MAX_LOG = 5_000
+_MAX_SUBSCRIPTIONS = 1_000  # per client
+_MAX_CLIENTS = 1_000
+# a method called `list` hides the builtin
+_Resources: TypeAlias = list[Resource]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One call in the log."""
+
+    client: McpClient
+    tool: str
+    success: bool
+    milliseconds: float
+    call: int | None = None
+    paths: tuple[str, ...] = ()
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __str__(self) -> str:
+        """Return the entry as a line."""
+        when = self.created_at.isoformat(timespec="milliseconds")
+        how = "ok" if self.success else "failed"
+        what = "" if self.call is None else f", call {self.call}: {', '.join(self.paths[:20])}"
+        return f"{when} {self.client} {self.tool} {how}, {self.milliseconds:.0f} ms{what}"
+
+
+class WorkspaceResources:
+    """The resources of a workspace, for the clients that may see them."""
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        root: str,
+        *,
+        resolve: Callable[[str], str],
+        is_visible: Callable[[McpClient, str], bool],
+        diff: Callable[[McpClient, str], str] | None,
+    ) -> None:
+        """Offer the files of `filesystem`.
+
+        Args:
+            filesystem: The workspace.
+            root: Its directory, as clients know it.
+            resolve: Returns the workspace path for an absolute path of a client.
+            is_visible: Returns whether a client may see a path.
+            diff: Returns the diff of a state that a client names; None if there are no states.
+        """
+        self._filesystem = filesystem
+        self._root = PurePosixPath(root)
+        self._resolve = resolve
+        self._is_visible = is_visible
+        self._diff = diff
+        self._log: deque[LogEntry] = deque(maxlen=_MAX_LOG)
+        self._subscribers: OrderedDict[McpClient, _Subscriber] = OrderedDict()
+        self._sending: set[asyncio.Task[None]] = set()
+        self.bus: InMemorySubscriptionBus = InMemorySubscriptionBus()
+        """Carries changes to the listeners of protocol versions without a handshake."""
+
+    def uri(self, path: str) -> str:
+        """Return the URI of a file."""
+        name = str(self._root / path).encode("utf-8", "surrogateescape")
+        return "file://" + quote(name)
+
+    # --- listing and reading ---
+
+    def list(self, client: McpClient, cursor: str | None) -> ListResourcesResult:
+        """Return a page of the resources: diffs and log first, then files by path.
+
+        Raises:
+            ToolValidationError: The cursor is not one of ours.
+        """
+        last = _decode_cursor(cursor)
+        visible = (
+            path
+            for path in self._paths()
+            if (last is None or path > last) and self._is_visible(client, path)
+        )
+        paths = [path for path, _ in zip(visible, range(_PAGE + 1), strict=False)]
+        resources = self._own() if last is None else []
+        resources += [self._describe(path) for path in paths[:_PAGE]]
+        more = _encode_cursor(paths[_PAGE - 1]) if len(paths) > _PAGE else None
+        return ListResourcesResult(resources=resources, next_cursor=more)
+
+    def templates(self) -> ListResourceTemplatesResult:
+        """Return how further URIs are made."""
+        file = ResourceTemplate(
+            name="file",
+            title="File",
+            uri_template=self.uri("").rstrip("/") + "/{+path}",
+            description="A file of the workspace, by its path.",
+        )
+        diff = ResourceTemplate(
+            name="diff",
+            title="Diff",
+            uri_template=DIFF + "{name}",
+            description="What has changed since a state: start, a checkpoint, or a call by number.",
+            mime_type="text/x-diff",
+        )
+        return ListResourceTemplatesResult(
+            resource_templates=[file] if self._diff is None else [file, diff]
+        )
+
+    def read(self, client: McpClient, uri: str) -> ReadResourceResult:
+        """Return the content of a resource.
+
+        Raises:
+            FileNotFoundError: There is no such resource.
+            OSError: A file cannot be read.
+            ValueError: A file is too large, or the URI is invalid.
+        """
+        if uri == LOG:
+            return _text_result(uri, "\n".join(map(str, self._log)), "text/plain")
+        if uri.startswith(DIFF) and self._diff is not None:
+            name = unquote(uri.removeprefix(DIFF))
+            return _text_result(uri, self._diff(client, name), "text/x-diff")
+        return self._read_file(client, uri)
+
+    def _read_file(self, client: McpClient, uri: str) -> ReadResourceResult:
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+            raise FileNotFoundError(f"There is no resource {display_path(uri)!r}")
+        path = self._resolve(unquote(parts.path, errors="surrogateescape"))
+        if not self._is_visible(client, path):
+            raise PermissionError(f"{display_path(path)!r} is outside the roots of this client")
+        size = self._filesystem.stat(path).size_bytes
+        if size > MAX_MEDIA:
+            raise ValueError(
+                f"{display_path(path)!r} has {size:,} bytes, more than the {MAX_MEDIA:,} of a"
+                " resource; read it in parts with a tool"
+            )
+        data = self._filesystem.read_bytes(path).content
+        kind = mime_type(path)
+        try:
+            return _text_result(uri, data.decode("utf-8"), kind if "/" in kind else "text/plain")
+        except UnicodeDecodeError:
+            blob = base64.b64encode(data).decode()
+            contents = BlobResourceContents(uri=uri, mime_type=kind, blob=blob)
+            return ReadResourceResult(contents=[contents])
+
+    def _own(self) -> _Resources:
+        log = Resource(
+            name="log",
+            title="Log of the calls",
+            uri=LOG,
+            description="All calls since the start, with their client, result and time.",
+            mime_type="text/plain",
+        )
+        diff = Resource(
+            name="diff",
+            title="All changes",
+            uri=f"{DIFF}start",
+            description="What has changed since the start, as a unified diff.",
+            mime_type="text/x-diff",
+        )
+        return [log] if self._diff is None else [diff, log]
+
+    def _paths(self) -> Iterable[str]:
+        found = _glob(self._filesystem)
+        return sorted(each.path for each in found if not is_tool_output(each.path))
+
+    def _describe(self, path: str) -> Resource:
+        return Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
+
+    # --- the log, and news of changes ---
+
+    def add(self, entry: LogEntry) -> None:
+        """Add a call to the log."""
+        self._log.append(entry)
+
+    def subscribe(
+        self, context: ServerRequestContext[Any, Any], client: McpClient, uri: str
+    ) -> None:
+        """Notify a client when a resource has changed.
+
+        Raises:
+            ToolValidationError: It has too many subscriptions.
+        """
+        subscriber = self._subscribers.setdefault(client, _Subscriber(context.session))
+        subscriber.session = context.session
+        if len(subscriber.uris) >= _MAX_SUBSCRIPTIONS:
+            raise ToolValidationError(f"At most {_MAX_SUBSCRIPTIONS:,} subscriptions are possible")
+        subscriber.uris.add(uri)
+        if len(self._subscribers) > _MAX_CLIENTS:
+            self._subscribers.popitem(last=False)
+
+    def unsubscribe(self, client: McpClient, uri: str) -> None:
+        """End a subscription."""
+        subscriber = self._subscribers.get(client)
+        if subscriber is not None:
+            subscriber.uris.discard(uri)
+
+    async def notify(self, paths: Sequence[str]) -> None:
+        """Notify clients that a call has changed files."""
+        changed = [*map(self.uri, paths), f"{DIFF}start", LOG]
+        for uri in changed:
+            await self.bus.publish(ResourceUpdated(uri))
+        for subscriber in tuple(self._subscribers.values()):
+            for uri in changed:
+                if uri in subscriber.uris:
+                    # a client that does not read must not delay the others
+                    task = asyncio.create_task(subscriber.session.send_resource_updated(uri))
+                    self._sending.add(task)
+                    task.add_done_callback(self._sending.discard)
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    session: ServerSession
+    uris: set[str] = field(default_factory=set[str])
+
+
+def _glob(filesystem: Filesystem) -> Sequence[GlobMatch]:
+    if isinstance(filesystem, ReadableFilesystem):
+        return filesystem.glob("**/*", use_ignore_files=True)
+    return filesystem.glob("**/*")
+
+
+def _text_result(uri: str, text: str, kind: str) -> ReadResourceResult:
+    contents = TextResourceContents(uri=uri, mime_type=kind, text=text)
+    return ReadResourceResult(contents=[contents])
+
+
+def _encode_cursor(path: str) -> str:
+    return base64.urlsafe_b64encode(path.encode("utf-8", "surrogateescape")).decode()
+
+
+def _decode_cursor(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        data = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+        return data.decode("utf-8", "surrogateescape")
+    except ValueError:
+        raise ToolValidationError(f"Unknown cursor: {cursor[:100]!r}") from None
