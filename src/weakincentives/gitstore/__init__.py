@@ -23,6 +23,7 @@ from weakincentives.gitstore.repository import default_git_dir as default_git_di
 from weakincentives.gitstore.trees import DIRECTORY as DIRECTORY
 from weakincentives.gitstore.trees import EXECUTABLE as EXECUTABLE
 from weakincentives.gitstore.trees import FILE as FILE
+from weakincentives.gitstore.trees import ID_BYTES as ID_BYTES
 from weakincentives.gitstore.trees import LINK as LINK
 from weakincentives.gitstore.trees import TreeEntry as TreeEntry
 from weakincentives.gitstore.trees import decode_tree as decode_tree

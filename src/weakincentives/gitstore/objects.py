@@ -128,6 +128,10 @@ class ObjectStore:
         """Return whether the object is in an undamaged pack that is already open."""
         return self._packs.is_packed(bytes.fromhex(object_id))
 
+    def has_all(self, keys: Iterable[bytes]) -> bool:
+        """Return whether all objects, given by their binary ids, are in undamaged packs."""
+        return self._packs.has_all(keys)
+
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
 

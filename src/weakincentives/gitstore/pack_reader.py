@@ -232,8 +232,12 @@ class PackReader:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the ids of all objects."""
+        return (key.hex() for key in self.keys())
+
+    def keys(self) -> Iterator[bytes]:
+        """Yield the binary ids of all objects."""
         for at in range(0, len(self._ids), _DIGEST):
-            yield self._ids[at : at + _DIGEST].hex()
+            yield self._ids[at : at + _DIGEST]
 
     def offset_of(self, key: bytes) -> int | None:
         """Return the offset of an object, or None if it is not in this pack."""
@@ -260,9 +264,8 @@ class PackReader:
         count = len(self)
         start = _IDS_AT + count * _DIGEST
         crcs = struct.unpack(f">{count}I", self.index[start : start + count * 4])
-        keys = (self._ids[at : at + _DIGEST] for at in range(0, len(self._ids), _DIGEST))
         offsets = map(self._offset, range(count))
-        return sorted(zip(offsets, crcs, keys, strict=True))
+        return sorted(zip(offsets, crcs, self.keys(), strict=True))
 
     def read_bytes(self, offset: int, size: int) -> bytes:
         """Return at least one and at most `size` bytes of the pack, as they are.

@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +34,13 @@ class PackSet:
         """Return whether an object is in an undamaged pack."""
         packs = self.trusted
         return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
+
+    def has_all(self, keys: Iterable[bytes]) -> bool:
+        """Return whether all objects are in undamaged packs."""
+        missing = set(keys)
+        for pack in self.trusted:
+            missing.difference_update(pack.keys())
+        return not missing
 
     def refresh(self, *, closely: bool = False) -> None:
         """Detect packs that were added or removed; with `closely` also modified ones."""

@@ -18,9 +18,12 @@ LINK = 0o120000
 _MODES = {b"%o" % mode: mode for mode in (DIRECTORY, FILE, EXECUTABLE, LINK)}
 _DIGITS = {mode: digits + b" " for digits, mode in _MODES.items()}
 _SUBMODULE = b"160000"
-_ID_BYTES = 20
+ID_BYTES = 20
+"""Bytes of a binary object id."""
 # fast path: neither reserved nor in need of an escape, as nearly every name
 _PLAIN = re.compile(rb"[^.%\\~\xe2\xef/\0][^%\\~\xe2\xef/\0]*")
+_PLAIN_NAMES = re.compile(rb"%s(?:/%s)*" % (_PLAIN.pattern, _PLAIN.pattern))
+_ITEM = re.compile(rb"(%s) ([^\0]+)\0(.{20})" % b"|".join(_MODES), re.DOTALL)
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 # characters that HFS+ ignores: U+200C-200F, U+202A-202E, U+206A-206F, U+FEFF
 _IGNORED = re.compile(rb"\xe2\x80[\x8c-\x8f\xaa-\xae]|\xe2\x81[\xaa-\xaf]|\xef\xbb\xbf")
@@ -73,7 +76,7 @@ def entry_key(entry: bytes) -> bytes:
 
 def entry_id(entry: bytes) -> str:
     """Return the object id in an encoded entry."""
-    return entry[-_ID_BYTES:].hex()
+    return entry[-ID_BYTES:].hex()
 
 
 def decode_tree(data: bytes) -> list[TreeEntry]:
@@ -82,6 +85,29 @@ def decode_tree(data: bytes) -> list[TreeEntry]:
     Raises:
         ObjectError: The tree is damaged, or was not made by this package.
     """
+    return _decode_plain(data) or _decode_any(data)
+
+
+def _decode_plain(data: bytes) -> list[TreeEntry]:
+    """Return the entries of a tree all at once, which is fast; none if a name is unusual."""
+    items = _ITEM.findall(data)
+    joined = b"/".join([raw for _, raw, _ in items])
+    size = sum([len(digits) + len(raw) for digits, raw, _ in items])
+    is_whole = size + len(items) * (ID_BYTES + 2) == len(data)
+    if not is_whole or not _PLAIN_NAMES.fullmatch(joined):
+        return []
+    names = joined.decode("utf-8", "surrogateescape").split("/")
+    modes = [_MODES[digits] for digits, _, _ in items]
+    keys = [
+        raw + b"/" if mode == DIRECTORY else raw
+        for mode, (_, raw, _) in zip(modes, items, strict=True)
+    ]
+    if keys != sorted(keys) or len(set(names)) != len(names):
+        return []
+    return list(map(TreeEntry, names, modes, [each.hex() for _, _, each in items]))
+
+
+def _decode_any(data: bytes) -> list[TreeEntry]:
     entries: list[TreeEntry] = []
     names: set[str] = set()
     before = b""
@@ -109,7 +135,7 @@ def tree_items(data: bytes, at: int = 0) -> Iterator[tuple[bytes, bytes, str]]:
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         end = data.find(b"\0", space)
-        following = end + 1 + _ID_BYTES
+        following = end + 1 + ID_BYTES
         if space < 0 or end < 0 or following > len(data):
             raise ObjectError(f"Tree is damaged at {at}")
         yield data[at:space], data[space + 1 : end], data[end + 1 : following].hex()
@@ -123,7 +149,7 @@ def split_entry(data: bytes, at: int) -> bytes:
         ObjectError: The tree is damaged.
     """
     for digits, raw, _ in tree_items(data, at):
-        return data[at : at + len(digits) + len(raw) + 2 + _ID_BYTES]
+        return data[at : at + len(digits) + len(raw) + 2 + ID_BYTES]
     return b""
 
 

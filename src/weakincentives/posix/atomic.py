@@ -277,12 +277,14 @@ def _unlink_entries(opened: int, directory: int) -> list[str]:
     with os.scandir(opened) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in found:
-        with suppress(FileNotFoundError):
+        try:
             if not is_directory:
                 os.unlink(name, dir_fd=opened)
                 continue
             moved.append(temporary_name())
             _move_up(name, opened, moved[-1], directory)
+        except FileNotFoundError:
+            continue  # another process is removing it too
     return moved
 
 

@@ -28,7 +28,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.filesystem.host.snapshots.writer import WrittenTree
 from weakincentives.filesystem.manifest import SnapshotManifest
-from weakincentives.gitstore import PackTransaction, Repository
+from weakincentives.gitstore import ID_BYTES, PackTransaction, Repository
 from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
 
 _INDEX_NAME = "wink-index"
@@ -400,20 +400,20 @@ class ChangeTracker:
             return None
         path = repository.git_dir / _INDEX_NAME
         found = load_index(path, root=repository.root, epoch=repository.epoch())
-        if found is None or not all(map(repository.objects.is_packed, _object_ids(found))):
+        if found is None or not repository.objects.has_all(_object_keys(found)):
             return None
         self._saved = found
         return found
 
 
-def _object_ids(captured: CapturedDirectory) -> Iterator[str]:
-    """Yield the id of every object of a capture."""
+def _object_keys(captured: CapturedDirectory) -> Iterator[bytes]:
+    """Yield the binary id of every object of a capture."""
     pending: list[CapturedDirectory] = [captured]
     while pending:
         directory = pending.pop()
-        yield directory.id
+        yield directory.entry[-ID_BYTES:]
         for child in directory.children.values():
             if isinstance(child, CapturedDirectory):
                 pending.append(child)
             else:
-                yield child.id
+                yield child.entry[-ID_BYTES:]
