@@ -121,6 +121,7 @@ def test_a_step_shows_its_call_its_result_and_its_diff(wink: Wink, recorded: Pat
     assert "\nSlices changed:\n" in out
     assert "+    return sum(numbers) / len(numbers)" in out
     assert "weakincentives.runtime.events:ToolInvoked: 1 item after the first 0" in out
+    assert "projection:VirtualFileSystem: 1 item after the first 0" in out
     failed = wink("show", "6").out
     assert "It failed: everything that it changed was rolled back." in failed
     assert "+++" not in failed
@@ -130,7 +131,10 @@ def test_a_step_as_json_has_everything(wink: Wink, recorded: Path):
     step = wink("show", recorded, "4", "--json").last
     assert step["details"]["params"]["file_path"] == "calc.py"
     assert [message["role"] for message in step["messages"]] == ["tool"]
-    assert "weakincentives.runtime.events:ToolInvoked" in {each["type"] for each in step["slices"]}
+    slices = {each["type"]: each["items"] for each in step["slices"]}
+    assert "weakincentives.runtime.events:ToolInvoked" in slices
+    [files] = slices["weakincentives.contrib.tools.projection:VirtualFileSystem"]
+    assert "calc.py" in {"/".join(each["path"]["segments"]) for each in files["files"]}
     assert "+    return sum(numbers) / len(numbers)" in step["patch"]
 
 

@@ -2,13 +2,19 @@
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.debug.recordings import PNG, record
 from weakincentives.debug import RecordingError, SnapshotStore
+from weakincentives.debug.recording import RecordedSession, SessionFiles
+from weakincentives.debug.views import SessionView
 from weakincentives.errors import WinkError
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import SessionRecorder
 
 
 @pytest.fixture
@@ -43,8 +49,9 @@ def test_a_path_that_is_none_raises(dump: Path, path: str):
         SnapshotStore(dump).get_filesystem_file(path)
 
 
-def test_a_dump_without_archive_has_no_files(dump: Path):
+def test_a_dump_without_archive_and_timeline_has_no_files(dump: Path):
     dump.with_suffix(".fs.zip").unlink()
+    dump.with_suffix(".timeline").unlink()
     store = SnapshotStore(dump)
     assert store.get_filesystem_archive() is None
     assert store.get_filesystem_manifest() is None
@@ -95,3 +102,42 @@ def test_a_type_that_a_dump_names_is_shown_and_never_imported(dump: Path):
     (session,) = recording.sessions(1).values()
     assert session.slices["this:Plan"].items == [{"goal": "be kind"}]
     assert "this" not in sys.modules
+
+
+@dataclass(frozen=True)
+class Listing:
+    names: tuple[str, ...]
+
+
+def test_a_slice_of_which_a_part_changed_is_shown_whole(tmp_path: Path):
+    path = tmp_path / "x.timeline"
+    session = Session()
+    session.install(Listing)
+    session[Listing].seed([Listing(("a", "b", "c"))])
+    with SessionRecorder(session, path):
+        session[Listing].seed([Listing(("a", "x", "c"))])
+        session.dispatch(ToolInvoked(tool="t"))
+    recorded = RecordedSession(SessionFiles(tmp_path, "x"))
+    view = SessionView(recorded, recorded.open())
+    [changed] = [each for each in view.step(2)["slices"] if each["type"].endswith(":Listing")]
+    assert changed["removed"] == [{"names": ["a", "b", "c"]}]
+    assert changed["added"] == [{"names": ["a", "x", "c"]}]
+    assert (changed["before"], changed["after"]) == (1, 1)
+    recorded.close()
+
+
+def test_without_an_archive_the_last_files_are_those_of_the_timeline(dump: Path):
+    before = SnapshotStore(dump)
+    dump.with_suffix(".fs.zip").unlink()
+    store = SnapshotStore(dump)
+    assert store.get_filesystem_archive() is None
+    manifest = store.get_filesystem_manifest()
+    assert manifest is not None
+    assert manifest["file_count"] == 8
+    assert manifest["total_bytes"] == sum(
+        each["size_bytes"] for each in store.get_filesystem_tree()
+    )
+    assert "dear" in (store.get_filesystem_file("app.py") or "")
+    assert store.get_filesystem_file("nothing") is None
+    store.close()
+    before.close()

@@ -201,7 +201,7 @@ class Routes:
         del request, given
         manifest = self._store.get_filesystem_manifest()
         if manifest is None:
-            raise NotFoundError("This session has no archive with files")
+            raise NotFoundError("This session has no files")
         return _json(manifest)
 
     def _filesystem_tree(self, request: Request, given: Parameters) -> Response:

@@ -1,7 +1,9 @@
 """The sessions that `wink debug` shows, and the files of the last state of one of them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,16 +13,18 @@ from weakincentives.debug.recording import (
     find_sessions,
     split_suffix,
 )
+from weakincentives.filesystem import ArchiveManifest, FileStat, ReadableFilesystem
 from weakincentives.filesystem.archive import ArchiveFilesystem
 from weakincentives.filesystem.base import State
+from weakincentives.filesystem.manifest import VERSION
 from weakincentives.serde import to_builtins
 
 
 class SnapshotStore:
     """The sessions at a path: a dump, a timeline, or a folder of them.
 
-    The `get_filesystem_` methods read the archive beside a dump: the last state of its files.
-    They verify the archive, and only what is in the workspace can be read.
+    The `get_filesystem_` methods read the last state of the files: from the archive of a dump, or
+    else from the timeline. Content is verified, and only what is in the workspace can be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
@@ -74,55 +78,78 @@ class SnapshotStore:
         return archive if archive.is_file() else None
 
     def get_filesystem_manifest(self) -> dict[str, Any] | None:
-        """Return the manifest of the archive, None if there is no archive.
+        """Return the manifest of the last files, None if there are none.
 
         Raises:
             ArchiveError: The archive is damaged or unsafe.
+            RecordingError: There is no archive, and the timeline cannot be read.
         """
-        archive = self.get_filesystem_archive()
-        if archive is None:
-            return None
-        with ArchiveFilesystem(archive) as files:
-            return cast("dict[str, Any]", to_builtins(files.manifest))
+        with self._last_files() as files:
+            if files is None:
+                return None
+            if isinstance(files, ArchiveFilesystem):
+                return cast("dict[str, Any]", to_builtins(files.manifest))
+            sizes = [each.size_bytes for each in _list_files(files)]
+            manifest = ArchiveManifest(VERSION, self._last_date(), len(sizes), sum(sizes))
+            return cast("dict[str, Any]", to_builtins(manifest))
 
     def get_filesystem_tree(self) -> list[dict[str, Any]]:
-        """Return the path and size of every file in the archive, sorted; empty without one.
+        """Return the path and size of each of the last files, sorted; empty without any.
 
         Raises:
             ArchiveError: The archive is damaged or unsafe.
+            RecordingError: There is no archive, and the timeline cannot be read.
         """
-        archive = self.get_filesystem_archive()
-        if archive is None:
-            return []
-        with ArchiveFilesystem(archive) as files:
+        with self._last_files() as files:
+            if files is None:
+                return []
             found = [
-                {"path": each.path, "size_bytes": each.size_bytes}
-                for _, children in State(files).directories("Tree")
-                for each in children.values()
-                if each.is_file
+                {"path": each.path, "size_bytes": each.size_bytes} for each in _list_files(files)
             ]
         return sorted(found, key=lambda each: cast("str", each["path"]))
 
     def get_filesystem_file(self, path: str) -> str | None:
-        """Return a file of the archive as text; None if it is not there, or is not UTF-8.
+        """Return one of the last files as text; None if it is not there, or is not UTF-8.
 
         Raises:
             InvalidPathError, PathEscapeError: It is not a path in a workspace.
             ArchiveError: The archive is damaged or unsafe.
+            RecordingError: There is no archive, and the timeline cannot be read.
         """
-        archive = self.get_filesystem_archive()
-        if archive is None:
-            return None
-        with ArchiveFilesystem(archive) as files:
+        with self._last_files() as files:
+            if files is None:
+                return None
             try:
                 return files.read_bytes(path).content.decode()
             except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError):
                 return None
 
+    @contextmanager
+    def _last_files(self) -> Generator[ReadableFilesystem | None, None, None]:
+        """Open the last files of the current session: those of its archive, or of its timeline."""
+        archive = self.get_filesystem_archive()
+        if archive is not None:
+            with ArchiveFilesystem(archive) as files:
+                yield files
+        elif self._current.files.timeline.is_file():
+            with self._current.lock:
+                recording = self._current.open()
+                yield recording.files(len(recording.steps)) if recording.steps else None
+        else:
+            yield None
+
+    def _last_date(self) -> datetime:
+        return self._current.open().steps[-1].created_at
+
     def close(self) -> None:
         """Close all files."""
         for each in self._sessions.values():
             each.close()
+
+
+def _list_files(files: ReadableFilesystem) -> list[FileStat]:
+    directories = State(files).directories("Tree")
+    return [each for _, found in directories for each in found.values() if each.is_file]
 
 
 def session_name(path: str | os.PathLike[str]) -> str | None:

@@ -173,11 +173,13 @@ class SessionView:
         before: Mapping[UUID, StoredSession] = (
             {} if step.parent is None else self._recording.sessions(step.parent)
         )
+        now = self._recording.sessions(step.number)
         for session in step.sessions:
             known = before.get(session.session_id)
             for each in sorted(session.slices, key=lambda found: found.log):
                 old = known.slices[each.type].items if known and each.type in known.slices else []
-                keep, new = each.change.keep, list(each.change.items)
+                keep = each.change.keep
+                new = now[session.session_id].slices[each.type].items[keep:]
                 yield {
                     "session": str(session.session_id),
                     "type": each.type,

@@ -23,7 +23,7 @@ ID_BYTES = 20
 # fast path: neither reserved nor in need of an escape, as nearly every name
 _PLAIN = re.compile(rb"[^.%\\~\xe2\xef/\0][^%\\~\xe2\xef/\0]*")
 _PLAIN_NAMES = re.compile(rb"%s(?:/%s)*" % (_PLAIN.pattern, _PLAIN.pattern))
-_ITEM = re.compile(rb"(%s) ([^\0]+)\0(.{20})" % b"|".join(_MODES), re.DOTALL)
+_ITEM = re.compile(rb"(%s) ([^\0/]+)\0(.{20})" % b"|".join(_MODES), re.DOTALL)
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 # characters that HFS+ ignores: U+200C-200F, U+202A-202E, U+206A-206F, U+FEFF
 _IGNORED = re.compile(rb"\xe2\x80[\x8c-\x8f\xaa-\xae]|\xe2\x81[\xaa-\xaf]|\xef\xbb\xbf")

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
+from uuid import UUID
 
 import click
 
@@ -88,14 +89,8 @@ def _describe(timeline: Timeline, number: int) -> dict[str, Any]:
         "details": step.details,
         "messages": _added_messages(step),
         "slices": [
-            {
-                "session_id": str(session.session_id),
-                "type": each.type,
-                "kept": each.change.keep,
-                "items": list(each.change.items),
-            }
-            for session in step.sessions
-            for each in session.slices
+            {"session_id": str(session), "type": name, "kept": kept, "items": items}
+            for session, name, kept, items in _changed_slices(timeline, step)
         ],
         **describe_diff(changes),
         "patch": changes.patch(),
@@ -112,7 +107,7 @@ def _lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]
         yield "It failed: everything that it changed was rolled back."
     yield from _detail_lines(step, full=full)
     yield from _message_lines(step, full=full)
-    yield from _slice_lines(step)
+    yield from _slice_lines(timeline, step)
     yield from _file_lines(timeline, step, full=full)
 
 
@@ -151,13 +146,23 @@ def _message_lines(step: StepRecord, *, full: bool) -> Iterator[str]:
             yield from _indent(text, full=full)
 
 
-def _slice_lines(step: StepRecord) -> Iterator[str]:
-    changes = [each for session in step.sessions for each in session.slices]
+def _changed_slices(
+    timeline: Timeline, step: StepRecord
+) -> Iterator[tuple[UUID, str, int, list[Any]]]:
+    """Yield each slice that a step changed: session, type, how many items stay, and the others."""
+    now = timeline.sessions(step.number)
+    for session in step.sessions:
+        for each in session.slices:
+            items, keep = now[session.session_id].slices[each.type].items, each.change.keep
+            yield session.session_id, each.type, keep, items[keep:]
+
+
+def _slice_lines(timeline: Timeline, step: StepRecord) -> Iterator[str]:
+    changes = list(_changed_slices(timeline, step))
     if changes:
         yield "\nSlices changed:"
-    for each in changes:
-        added = format_count(len(each.change.items), "item")
-        yield f"  {each.type}: {added} after the first {each.change.keep}"
+    for _, name, kept, items in changes:
+        yield f"  {name}: {format_count(len(items), 'item')} after the first {kept}"
 
 
 def _file_lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]:
