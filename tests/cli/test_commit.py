@@ -1,11 +1,15 @@
 """`--commit` and `--branch`: the result of a run in git, with the task as the message."""
 
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, on_terminal, write
 from tests.contrib.review.places import git
+
+Copies = Callable[[], list[Path]]
 
 
 @pytest.fixture
@@ -77,6 +81,57 @@ def test_a_run_becomes_a_branch_and_the_directory_stays(
     assert git(repository, "status", "--short") == ""
     done = wink("run", "fix", *arguments)
     assert (done.code, "The branch exists already: 'agent/fix'" in done.err) == (2, True)
+
+
+def test_hooks_that_were_not_run_are_named_with_the_command_that_runs_them(
+    wink: Wink, repository: Path, script: Script, tmp_path: Path
+):
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    (repository / "staged.txt").write_text("mine\n")
+    git(repository, "add", "staged.txt")
+    arguments = ("--workspace", repository, "--model", script(edit(), "Done."))
+    command = "git commit --amend --only --no-edit"
+    done = wink("run", "fix", *arguments, "--branch", "other")
+    assert "Hooks of the repository were not run: pre-commit" in done.err
+    assert f"  {command}  to run the hooks, there" in done.err
+    done = wink("run", "fix", *arguments, "--commit")
+    assert f"  {command}  to run the hooks\n" in done.err
+    assert not (tmp_path / "ran").exists()
+    git(repository, *command.split()[1:])
+    assert (tmp_path / "ran").exists()
+    assert git(repository, "show", "--format=", "--name-only") == "calc.py\n"
+
+
+def test_a_refused_commit_names_the_command_that_repeats_it(
+    wink: Wink, repository: Path, script: Script, copies: Copies
+):
+    model = script(edit(), write("b c.txt"), "Done.")
+    arguments = ("--workspace", repository, "--model", model, "--sandbox", "local")
+    options = ("--branch", "agent/fix", "--skip", "b c.txt")
+    done = wink("run", "fix", *arguments, *options, "--test-cmd", "false", "--test-rounds", "1")
+    assert "The tests fail; nothing was applied." in done.err
+    command = f"wink review {copies()[0].name} --branch agent/fix --skip 'b c.txt'"
+    assert f"  {command}  to commit them\n" in done.err
+    git(repository, "branch", "agent/fix")
+    done = wink(*shlex.split(command)[1:])
+    assert (done.code, "The branch exists already" in done.err) == (1, True)
+    assert f"  {command}  to commit them\n" in done.err
+    git(repository, "branch", "-D", "agent/fix")
+    assert wink(*shlex.split(command)[1:]).code == 3
+    assert git(repository, "show", "--format=", "--name-only", "agent/fix") == "calc.py\n"
+
+
+def test_after_a_conflict_the_command_still_commits(
+    wink: Wink, repository: Path, script: Script, copies: Copies
+):
+    wink("run", "fix", "--workspace", repository, "--model", script(edit(), write("b"), "Done."))
+    (repository / "calc.py").write_text("mine\n")
+    done = wink("review", copies()[0].name, "--commit")
+    assert done.code in (1, 4), done.err
+    assert f"wink review {copies()[0].name} --commit" in done.err
 
 
 def test_a_person_commits_at_the_question(repository: Path, script: Script, tmp_path: Path):

@@ -50,6 +50,16 @@ def test_a_line_says_how_the_command_ended(command: CommandOutcome, says: str):
     assert lines_of(invoked(command)) == [f"  shell_execute  pytest -q  {says}  0 ms"]
 
 
+def test_a_tool_that_does_not_exist_has_no_target(wink: Wink, project: Path, script: Script):
+    calls = [{"name": "list_directory", "arguments": {"path": "."}}, {"name": "fly"}]
+    model = script(*calls, "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", model, "--dialect", "classic")
+    lines = [each.split() for each in done.err.splitlines()]
+    [unknown] = [each for each in lines if each[:2] == ["failed", "fly"]]
+    assert "." not in unknown
+    assert any(each[:2] == ["list_directory", "."] for each in lines), done.err
+
+
 def test_a_failed_command_shows_its_last_lines():
     tail = "\n".join(["first", *map(str, range(5)), "\x1b[2Jlast"])
     command = CommandOutcome(exit_code=1, tail=tail, truncated=True)

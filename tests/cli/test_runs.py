@@ -289,6 +289,21 @@ def test_dumps_stay_with_their_runs_unless_they_go_too(
     assert list(dumps.iterdir()) == []
 
 
+def test_in_the_temporary_directory_only_what_has_a_record_is_a_run(
+    wink: Wink, project: Path, tmp_path: Path
+):
+    shared = tmp_path / "places" / "tmp"
+    foreign = shared / "wink-run-of-somebody"
+    foreign.mkdir()
+    (foreign / "precious.txt").write_text("mine\n")
+    earlier = working_copy(project, place=shared / "wink-run-abc").place
+    assert [each["place"] for each in wink("review", "--json").events] == [str(earlier)]
+    assert wink("clean", "of-somebody", "--yes").code == 1
+    assert wink("clean", "--all", "--yes").code == 0
+    assert sorted(shared.iterdir()) == [foreign]
+    assert (foreign / "precious.txt").exists()
+
+
 def test_nothing_that_is_no_run_is_removed(wink: Wink, project: Path):
     assert wink("clean", str(project), "--yes").code == 1
     assert wink("clean", "nothing", "--yes").code == 1

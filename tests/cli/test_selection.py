@@ -133,6 +133,19 @@ def test_an_undo_can_keep_later_edits_of_the_same_file(
     assert (project / "text").read_text() == LINES.replace("line 10\n", "TEN\n")
 
 
+def test_a_merge_is_not_offered_for_a_new_file_that_was_edited(
+    wink: Wink, project: Path, copy: WorkingCopy
+):
+    (copy.root / "added").write_text(LINES)
+    wink("review", copy.place, "--apply")
+    (project / "added").write_text(LINES.replace("line 10\n", "TEN\n"))
+    done = wink("review", copy.place, "--undo")
+    assert (done.code, "left: added " in done.err) == (3, True)
+    assert "--merge" not in done.err
+    done = wink("review", copy.place, "--undo")  # now there is nothing else
+    assert (done.code, "--merge" in done.err) == (4, False)
+
+
 # --- on a terminal ---
 
 

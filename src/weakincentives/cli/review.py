@@ -127,7 +127,8 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
             )
         else:
             echo(f"wink: {error}")
-            _print_undo_commands(review, can_merge=undo and not merge)
+            can_merge = any(each.can_merge for each in (*error.conflicts, *error.kept))
+            _print_undo_commands(review, can_merge=undo and can_merge)
         return EXIT_CONFLICT
     except (CommitError, ValueError, OSError) as error:
         raise _failure(error) from error
@@ -144,7 +145,7 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
     elif undo and not is_interrupted:
         if commit:
             echo(f"The commit {commit[:10]} was removed from its branch.")
-        _print_undo(review, reverted, can_merge=is_partial and not merge)
+        _print_undo(review, reverted)
     else:
         _print_rollback(reverted.paths, review.copy.original, reverted.kept)
     return EXIT_KEPT if is_partial else 0
@@ -161,7 +162,7 @@ def _keep_commit(review: Review, commit: str) -> Generator[None, None, None]:
         raise
 
 
-def _print_undo(review: Review, undone: Applied, *, can_merge: bool) -> None:
+def _print_undo(review: Review, undone: Applied) -> None:
     files = set(undone.paths) - set(undone.directories)
     removed = files & set(undone.removed)
     restored = format_count(len(files - removed), "file")
@@ -175,7 +176,7 @@ def _print_undo(review: Review, undone: Applied, *, can_merge: bool) -> None:
     echo(f"Undone in {display_path(str(review.copy.original))}: {', '.join(parts)}.")
     for each in undone.kept:
         echo(f"left: {each}")
-    _print_undo_commands(review, can_merge=can_merge)
+    _print_undo_commands(review, can_merge=any(each.can_merge for each in undone.kept))
 
 
 def _print_undo_commands(review: Review, *, can_merge: bool) -> None:

@@ -182,7 +182,9 @@ def find_places() -> list[Path]:
         for each in _own_directories(runs_directory())
         if _NAME.fullmatch(each.name) or has_record(each)
     )
-    return sorted([*ours, *_own_directories(old, _OLD_PREFIX)])
+    # anybody may use such a name there: only what has a record is a run
+    earlier = (each for each in _own_directories(old, _OLD_PREFIX) if has_record(each))
+    return sorted([*ours, *earlier])
 
 
 def place_id(place: Path) -> str:

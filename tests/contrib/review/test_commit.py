@@ -369,9 +369,30 @@ def test_a_commit_that_others_make_meanwhile_is_not_reverted(
 
     copy = working_copy(repository, place=tmp_path / "place")
     change(copy.root)
-    with BusyReview(copy) as review, pytest.raises(CommitError, match="update-ref failed"):
+    facts = "update-ref failed.*; nothing was applied or committed; try again"
+    with BusyReview(copy) as review, pytest.raises(CommitError, match=facts):
         commit_changes(review, "Do it\n")
     assert git(repository, "log", "-1", "--format=%s") == "mine\n"
+    assert git(repository, "diff", "--cached") == ""
+    assert (repository / "src/app.py").read_text() == LINES
+    assert (repository / "old").exists()
+    with Review(copy) as review:
+        assert commit_changes(review, "Do it\n").paths
+        assert review.applied
+    assert "twenty" in git(repository, "show", "HEAD:src/app.py")
+    assert "one" in git(repository, "show", "HEAD:src/app.py")
+
+
+def test_a_commit_that_cannot_be_signed_applies_nothing(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "gitconfig").open("a") as settings:
+        settings.write("[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = /bin/false\n")
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    with Review(copy) as review, pytest.raises(CommitError, match="commit-tree failed"):
+        commit_changes(review, "Do it\n")
+    assert git(repository, "status", "--short") == ""
 
 
 def test_a_link_that_becomes_a_directory_is_committed(repository: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What to do with the changes of a run: the options that say it without a question."""
 
 import functools
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,14 @@ class Action:
     """The files and directories that are left out."""
     merge: bool = False
     """Whether files that were changed on both sides in different places are merged."""
+
+    @property
+    def options(self) -> str:
+        """The options of `wink review` that repeat a commit or an apply."""
+        words = [f"--{self.kind}"] if self.branch is None else ["--branch", self.branch]
+        words += [word for path in self.only for word in ("--only", path)]
+        words += [word for path in self.skip for word in ("--skip", path)]
+        return shlex.join([*words, *(["--merge"] if self.merge else [])])
 
 
 def action_options(command: F) -> F:

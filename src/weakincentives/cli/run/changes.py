@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.run.selection import exclude_paths
 from weakincentives.cli.units import format_count
@@ -95,18 +96,21 @@ def comparison_lines(review: Review, conflicts: Sequence[Conflict]) -> Iterator[
         yield f"  {shlex.join(['diff', '-u', *both])}  to compare"
 
 
-def conflict_commands(review: Review, conflicts: Sequence[Conflict]) -> dict[str, str]:
+def conflict_commands(
+    review: Review, conflicts: Sequence[Conflict], kind: ActionKind
+) -> dict[str, str]:
     """Return the options that can follow a conflict, and what each is for."""
     paths = [each.path for each in conflicts]
     left = [each.path for each in conflicts if not each.can_merge]
+    verb = "commit" if kind == "commit" else "apply"
     commands: dict[str, str] = {}
     if len(left) < len(conflicts):
         but = f", without {format_count(len(left), 'path')} in conflict" if left else ""
-        commands[f"--apply --merge{_skip_options(left)}"] = (
+        commands[f"--{verb} --merge{_skip_options(left)}"] = (
             f"to merge what was changed in different places{but}"
         )
     if paths and exclude_paths(review.diff.entries, paths):
-        commands[f"--apply{_skip_options(paths)}"] = "to apply the rest"
+        commands[f"--{verb}{_skip_options(paths)}"] = f"to {verb} the rest"
     commands["--patch FILE"] = "to save all changes as a patch"
     commands["--discard"] = "to remove the copy"
     return commands

@@ -46,7 +46,12 @@ def commit_lines(made: Committed, *, is_new_branch: bool) -> Iterator[str]:
     if len(made.left_out) > _MAX_NAMED:
         yield f"not committed: {len(made.left_out) - _MAX_NAMED} more"
     if made.hooks:
-        yield f"Hooks were not run: {', '.join(made.hooks)}"
+        yield f"Hooks of the repository were not run: {', '.join(made.hooks)}"
     if made.commit and is_new_branch:
         yield f"  git switch {shlex.quote(made.branch)}  to go there"
+    if made.hooks:
+        # the option leaves out what the user has staged
+        there = ", there" if is_new_branch else ""
+        yield f"  git commit --amend --only --no-edit  to run the hooks{there}"
+    if made.commit and is_new_branch:
         yield f"  git branch -D {shlex.quote(made.branch)}  to remove it"

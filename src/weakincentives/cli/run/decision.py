@@ -77,6 +77,7 @@ _EXIT_CODES: dict[Outcome, int] = {
     "conflict": EXIT_CONFLICT,
     "failed": EXIT_FAILED,
 }
+_COMMITS = frozenset({"commit", "branch"})
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _REPLY_HINT = "Your reply (empty: none): "
 _REPLY_OR_END = "Your reply (empty: end): "
@@ -114,6 +115,7 @@ class Decision:
         is_silent: bool = False,
         is_end: bool = True,
         can_reply: bool = False,
+        wanted: Action | None = None,
     ) -> None:
         """Decide about `review`.
 
@@ -123,17 +125,20 @@ class Decision:
             is_end: Whether this ends a run: the diff is always shown, and a copy without
                 changes is removed.
             can_reply: Whether the user may tell the model something instead of deciding.
+            wanted: What the user asked for, if `resolve` gets another action.
         """
         self._review = review
         self._is_silent = is_silent
         self._is_end = is_end
         self._can_reply = can_reply
+        self._wanted = wanted
         self._reply: str | None = None
         self._reported: frozenset[Conflict] = frozenset()
         self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
 
     def resolve(self, action: Action) -> Resolution:
         """Show the changes, ask if need be, and carry out the action."""
+        self._wanted = self._wanted or action
         blocked = self._recover(action)
         if blocked is not None:
             return Resolution(blocked, describe_changes(self._review, ()) | self._facts)
@@ -332,7 +337,7 @@ class Decision:
             self._facts["conflicts"] = describe_conflicts(error.conflicts)
             self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
-            self._print_conflict_commands(error.conflicts)
+            self._print_conflict_commands(error.conflicts, action)
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
             self._print_error(error)
@@ -399,6 +404,7 @@ class Decision:
         made = commit_to_branch(self._review, name, message, paths=choice.paths, hunks=choice.hunks)
         self._print_commit(made, is_new_branch=True)
         if not made.commit:
+            self._wanted = None  # it would be the same again
             return self._keep()
         if made.left_out or choice.paths is not None or self._review.applied:
             self._keep("The copy is kept.")
@@ -483,12 +489,16 @@ class Decision:
         return "; the original is unchanged" if self._is_end else ""
 
     def _keep(self, sentence: str | None = None) -> Outcome:
+        again: dict[str, str] = {}
         if sentence is None:
+            if self._wanted is not None and self._wanted.kind in _COMMITS:
+                again[self._wanted.options] = "to commit them"
             root = display_path(str(self._review.copy.root))
             sentence = f"The changes are kept in {root}{self._untouched_note()}."
         self._print(sentence)
         self._print_commands(
             {
+                **again,
                 "--apply": "to apply them",
                 "--patch FILE": "to save them as a patch",
                 "--discard": "to remove them",
@@ -496,11 +506,11 @@ class Decision:
         )
         return "kept"
 
-    def _print_conflict_commands(self, conflicts: Sequence[Conflict]) -> None:
+    def _print_conflict_commands(self, conflicts: Sequence[Conflict], action: Action) -> None:
         """Print what can be done about conflicts."""
         for line in comparison_lines(self._review, conflicts):
             self._print(line)
-        self._print_commands(conflict_commands(self._review, conflicts))
+        self._print_commands(conflict_commands(self._review, conflicts, action.kind))
 
     def _print_commands(self, commands: dict[str, str]) -> None:
         for option, use in commands.items():

@@ -183,11 +183,11 @@ class Progress:
 def describe_target(event: ToolInvoked, width: int) -> str:
     """Return what a call was about: its command, pattern or code, and its files."""
     parts = [call_subject(event.params)]
-    if event.paths and event.paths != (".",):
+    if event.paths != (".",) or not parts[0]:
         more = len(event.paths) - _MAX_PATHS
         names = [display_path(path) for path in event.paths[:_MAX_PATHS]]
         parts.append(", ".join(names) + (f" and {more} more" if more > 0 else ""))
-    return shorten(" · ".join(filter(None, parts)) or ".", width)
+    return shorten(" · ".join(filter(None, parts)), width)
 
 
 def result_text(event: ToolInvoked) -> str:

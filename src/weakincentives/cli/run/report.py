@@ -145,12 +145,14 @@ class Report:
                 note_changes(review)
                 has_changes = bool(review.diff)
             self._print_failure(result, action, has_changes=has_changes)
-            action = self._choose_action(result, action)
+            wanted, action = action, self._choose_action(result, action)
             if since is not None and not self._is_silent and can_ask():
                 self._show_round(review, since)
             # a run that failed before it changed anything is not worth a question
             can_reply = result.status != "failed" or has_changes
-            decision = Decision(review, is_silent=self._is_silent, can_reply=can_reply)
+            decision = Decision(
+                review, is_silent=self._is_silent, can_reply=can_reply, wanted=wanted
+            )
             resolution = decision.resolve(action)
             state = None if resolution.reply is None else review.state
         code = _exit_code(result, resolution)

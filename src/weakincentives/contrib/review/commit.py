@@ -19,6 +19,7 @@ from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import merge_content
 from weakincentives.contrib.review.results import Applied, CommitSource
 from weakincentives.contrib.review.review import Review
+from weakincentives.errors import WinkError
 from weakincentives.filesystem import FileStat
 from weakincentives.filesystem.diff import Side, encode_path
 from weakincentives.posix import display_path, parents_of
@@ -82,21 +83,55 @@ def commit_changes(
     source = review.commit_source(paths, hunks)
     tree = _Tree(repository, source)
     staged = tree.merge_staged()
+    made = tree.commit(message) if tree.changed else ""
     applied = None
     if source.has_pending:
         applied = review.apply(paths, hunks=hunks, merge=merge)
     left_out = tree.left_out
-    if not tree.changed:
+    if not made:
         return Committed("", (), left_out, applied=applied)
-    made = tree.commit(message)
-    subject = message.partition("\n")[0]
-    # after a kill in between, the changes are staged, and the next attempt commits them
-    repository.update_entries(staged)
-    repository.run("update-ref", "-m", f"commit: {subject}", "HEAD", made, tree.head)
+    try:
+        _move_branch(repository, staged, tree, made, message)
+    except CommitError as error:
+        raise _take_back(review, applied, error) from error
     review.mark_committed(made)
     branch = repository.text("symbolic-ref", "--quiet", "--short", "HEAD", codes=(0, 1))
     hooks = tuple(repository.active_hooks())
     return Committed(made, tree.paths, left_out, branch, applied, hooks)
+
+
+def _move_branch(
+    repository: GitRepository,
+    staged: Mapping[str, GitEntry | None],
+    tree: "_Tree",
+    made: str,
+    message: str,
+) -> None:
+    """Add a commit to the current branch, and its changes to the user's index."""
+    index = repository.entries()
+    reason = f"commit: {message.partition(chr(10))[0]}"
+    # after a kill in between, the changes are staged, and the next attempt commits them
+    repository.update_entries(staged)
+    try:
+        repository.run("update-ref", "-m", reason, "HEAD", made, tree.head)
+    except CommitError:
+        repository.update_entries({path: index.get(path) for path in staged})
+        raise
+
+
+def _take_back(review: Review, applied: Applied | None, error: CommitError) -> CommitError:
+    """Undo an apply whose commit failed; return the error that says what is left of it."""
+    fact = "nothing was committed"
+    if applied is not None:
+        try:
+            kept = review.undo(partial=True).kept
+        except (WinkError, ValueError, OSError) as problem:
+            fact += f", but the changes stay applied: {problem}"
+        else:
+            fact = "nothing was applied or committed"
+            if kept:
+                fact = f"{fact}, except that {'; '.join(map(str, kept))}"
+    return CommitError(f"{error}; {fact}; try again")
 
 
 def commit_to_branch(
@@ -122,7 +157,8 @@ def commit_to_branch(
     reason = f"branch: created from {message.partition(chr(10))[0]}"
     # the empty old value: it must not exist
     repository.run("update-ref", "-m", reason, f"refs/heads/{name}", made, "")
-    return Committed(made, tree.paths, tree.left_out, name)
+    hooks = tuple(repository.active_hooks())
+    return Committed(made, tree.paths, tree.left_out, name, hooks=hooks)
 
 
 def undo_commit(review: Review) -> str:

@@ -64,6 +64,8 @@ class Kept:
     """What happened to it."""
     other: str = ""
     """Where the other version is kept, if there is one."""
+    can_merge: bool = False
+    """Whether an undo with `merge` restores it."""
 
     def __str__(self) -> str:
         """Return a sentence."""

@@ -77,7 +77,11 @@ def describe_left(conflicts: Sequence[Conflict]) -> list[Kept]:
     """Return what an undo leaves alone; not the directories above it, which it keeps as well."""
     above = {parent for each in conflicts for parent in parents_of(each.path)}
     return [
-        Kept(each.path, f"was left as it is: {each.in_original} after the apply")
+        Kept(
+            each.path,
+            f"was left as it is: {each.in_original} after the apply",
+            can_merge=each.can_merge,
+        )
         for each in conflicts
         if each.path not in above
     ]
