@@ -82,18 +82,19 @@ class Terminal:
         )
         self.theirs = theirs
         self.seen = b""
+        self._waited_for = 0
 
     def type(self, text: str) -> None:
         """Type something."""
         os.write(self.descriptor, text.encode())
 
     def wait_for(self, pattern: str) -> None:
-        """Read until what is seen ends with, or holds, a pattern; it must come."""
-        start = len(self.seen)
-        while not re.search(pattern.encode(), self.seen[start:]):
+        """Read until a pattern comes after the last one that was waited for; it must come."""
+        while (found := re.compile(pattern.encode()).search(self.seen, self._waited_for)) is None:
             piece = _piece(self.descriptor)
             assert piece, self.seen.decode()
             self.seen += piece
+        self._waited_for = found.end()
 
     def echoes(self) -> bool:
         """Return whether the terminal shows what is typed."""
