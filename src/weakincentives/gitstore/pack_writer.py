@@ -16,21 +16,21 @@ from typing import Self, TypeAlias
 from weakincentives.gitstore.pack_reader import PackedObject
 from weakincentives.posix import (
     DEFAULT_CODEC,
+    MAX_SMALL,
+    MAX_STORED,
     ZLIB,
     AtomicFile,
     Codec,
+    deflate_small,
     fault_point,
+    hash_blob,
     sync_directory,
     sync_files,
     write_all,
 )
 
-_MAX_STORED = 256  # bytes; smaller objects are not compressed
-_MAX_SMALL = 8 * 1024  # bytes; smaller objects get a small window
-_SMALL_WINDOW, _SMALL_MEMORY = 13, 6
 _RAW = -15
 _ZLIB_HEADER = b"\x78\x01"
-_STORED = struct.Struct("<3sHH")  # zlib header, and the header of one stored block
 _CHECKSUM = struct.Struct(">I")
 NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 """The types of objects as numbers, as in a pack."""
@@ -48,13 +48,8 @@ _PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
     """Return an object as a zlib stream."""
     size = len(data)
-    if size <= _MAX_STORED:  # compression would save too little for its time
-        header = _STORED.pack(_ZLIB_HEADER + b"\x01", size, ~size & 0xFFFF)
-        return header + data + _CHECKSUM.pack(zlib.adler32(data))
-    if codec is ZLIB and size <= _MAX_SMALL:
-        # for a small object most of the cost is initializing large tables
-        deflater = zlib.compressobj(1, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
-        return deflater.compress(data) + deflater.flush()
+    if size <= (MAX_SMALL if codec is ZLIB else MAX_STORED):
+        return deflate_small(data)
     packed = codec.deflate(data)
     if len(packed) > size:
         return zlib.compress(data, 0)  # ISA-L makes incompressible data a quarter larger
@@ -248,12 +243,19 @@ class PackTransaction:
 
     def add_small_blob(self, data: bytes) -> bytes:
         """Add a blob unless it is known; return its id as bytes."""
-        digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
-        object_id = digest.hexdigest()
+        blob = hash_blob(data)
+        object_id = blob.hex()
         if object_id not in self._added and not self._is_known(object_id):
             self._added.add(object_id)
             self._writer.add(object_id, "blob", len(data), deflate(data))
-        return digest.digest()
+        return blob
+
+    def add_deflated(self, blob: bytes, size: int, deflated: bytes) -> None:
+        """Add a blob of `size` bytes, given as a zlib stream, unless it is known."""
+        object_id = blob.hex()
+        if object_id not in self:
+            self._added.add(object_id)
+            self._writer.add(object_id, "blob", size, deflated)
 
     def add_raw(self, object_id: str, packed: PackedObject) -> None:
         """Add an object that is compressed and verified already."""

@@ -7,7 +7,6 @@ from weakincentives.posix.atomic import AtomicFile as AtomicFile
 from weakincentives.posix.atomic import SyncQueue as SyncQueue
 from weakincentives.posix.atomic import copy_all as copy_all
 from weakincentives.posix.atomic import exchange as exchange
-from weakincentives.posix.atomic import has_holes as has_holes
 from weakincentives.posix.atomic import make_link as make_link
 from weakincentives.posix.atomic import remove as remove
 from weakincentives.posix.atomic import remove_if_empty as remove_if_empty
@@ -24,6 +23,7 @@ from weakincentives.posix.compression import DEFAULT_CODEC as DEFAULT_CODEC
 from weakincentives.posix.compression import ZLIB as ZLIB
 from weakincentives.posix.compression import Codec as Codec
 from weakincentives.posix.compression import Deflater as Deflater
+from weakincentives.posix.compression import count_processors as count_processors
 from weakincentives.posix.compression import parallel_map as parallel_map
 from weakincentives.posix.faults import fault_hook as fault_hook
 from weakincentives.posix.faults import fault_point as fault_point
@@ -51,6 +51,15 @@ from weakincentives.posix.rooted import open_regular as open_regular
 from weakincentives.posix.rooted import read_range as read_range
 from weakincentives.posix.rooted import read_regular as read_regular
 from weakincentives.posix.rooted import stat_entry as stat_entry
+from weakincentives.posix.small_files import MAX_SMALL as MAX_SMALL
+from weakincentives.posix.small_files import MAX_STORED as MAX_STORED
+from weakincentives.posix.small_files import RECORD as RECORD
+from weakincentives.posix.small_files import create_small as create_small
+from weakincentives.posix.small_files import deflate_small as deflate_small
+from weakincentives.posix.small_files import encode_names as encode_names
+from weakincentives.posix.small_files import hash_blob as hash_blob
+from weakincentives.posix.small_files import read_small as read_small
+from weakincentives.posix.small_files import remove_partial as remove_partial
 from weakincentives.posix.tempnames import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.tempnames import is_hidden as is_hidden
 from weakincentives.posix.tempnames import is_journal as is_journal

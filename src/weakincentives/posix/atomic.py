@@ -139,11 +139,6 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def has_holes(piece: bytes) -> bool:
-    """Return whether `write_piece` would leave a hole for a block of zeros."""
-    return _ZEROS in piece
-
-
 def write_piece(descriptor: int, piece: bytes) -> bool:
     """Write a part of a new file; return whether blocks of zeros in it became holes.
 

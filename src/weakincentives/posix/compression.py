@@ -118,7 +118,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> Generator[R,
     Items are taken in the calling thread, a few ahead. Time limits apply in all threads.
     """
     source = iter(items)
-    count = min(_MAX_THREADS, _count_processors())
+    count = min(_MAX_THREADS, count_processors())
     yield from map(function, islice(source, 1 if count > 1 else None))
     futures: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(count, "wink-archive")  # starts its threads on demand
@@ -142,7 +142,8 @@ def _submit(pool: ThreadPoolExecutor, function: Callable[[T], R], item: T) -> Fu
         return future
 
 
-def _count_processors() -> int:
+def count_processors() -> int:
+    """Return how many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # only Linux has it

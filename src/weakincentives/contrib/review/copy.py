@@ -3,23 +3,21 @@
 import errno
 import gc
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from itertools import groupby
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from weakincentives.contrib.review import records
-from weakincentives.contrib.review.environments import Relocation, find_fixed_paths
+from weakincentives.contrib.review.environments import find_fixed_paths
 from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
-from weakincentives.contrib.review.views import GIT, PreservingFilesystem
+from weakincentives.contrib.review.scan import Scan, leads_out
+from weakincentives.contrib.review.transfer import write_entries
+from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.filesystem import (
-    Content,
     FileStat,
     HostFilesystem,
-    LimitExceededError,
     MountProgress,
     ReadableFilesystem,
     SkippedEntry,
@@ -28,20 +26,11 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.derived import CompletedFilesystem
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host import HostFile, TreeWriter
 from weakincentives.filesystem.mounts import ProgressMeter
-from weakincentives.posix import os_error, parent_of, parents_of, remove
-
-_MAX_PATH_STEPS = 1_000
+from weakincentives.posix import os_error, parents_of, remove
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
-_COMMON_DIR = "commondir"
-_GIT_FILE = re.compile(rb"gitdir:(.*)", re.DOTALL)
-_CONFIGS = ("config", "config.worktree")
-_GIT_FILES = frozenset({GIT, *_CONFIGS})
-_WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
-_MAX_GIT_FILE_BYTES = 1024 * 1024
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OWNER_ACCESS = 0o700
 _NO_METER = ProgressMeter(None, 0, 0)
@@ -85,7 +74,7 @@ def working_copy(
     with open_original(source, read_only=True) as opened:
         ensure_not_interrupted(opened, source)
     with HostFilesystem(source) as files, _pause_collector():
-        scan = _Scan(Side(files), globs, max_files, max_bytes, source, files)
+        scan = Scan(Side(files), globs, max_files, max_bytes, source, files)
         target = _create_place(place, source, globs)
         try:
             return _create_copy(
@@ -122,7 +111,7 @@ def copy_of_states(
     try:
         with HostFilesystem(source, read_only=True) as now:
             complete = Side(CompletedFilesystem(before, now))
-            scan = _Scan(complete, globs, sys.maxsize, sys.maxsize, source)
+            scan = Scan(complete, globs, sys.maxsize, sys.maxsize, source)
             copy = _create_copy(scan, target, _NO_METER)
         with records.open_files(copy) as files:
             return copy, write_changes(before, after, files)
@@ -149,117 +138,6 @@ def remove_place(place: Path) -> None:
         os.close(directory)
 
 
-class _Scan:
-    """The entries to copy, found without reading file contents."""
-
-    def __init__(
-        self,
-        source: Side,
-        exclude: tuple[str, ...],
-        max_files: int,
-        max_bytes: int,
-        root: Path,
-        host: HostFilesystem | None = None,
-    ) -> None:
-        self.source = source
-        self.host = host
-        self.root = root
-        self.exclude = exclude
-        self.entries: list[FileStat] = []
-        self.skipped: list[SkippedEntry] = []
-        self.total_bytes = 0
-        self.git_dirs: set[str] = set()
-        self._limits = max_files, max_bytes
-        self._filter = records.exclusion_filter(exclude)
-        pending = [""]
-        while pending:
-            pending += self._scan_directory(pending.pop())
-
-    @property
-    def file_count(self) -> int:
-        return len(self.entries)
-
-    def skip(self, path: str, reason: str) -> None:
-        self.skipped.append(SkippedEntry(path, reason))
-
-    def _scan_directory(self, path: str) -> Iterator[str]:
-        """Add the entries of a directory; yield its subdirectories."""
-        try:
-            children = self.source.children(path)
-        except OSError as error:
-            if not path or not is_skippable(error):
-                raise
-            self.skip(path, error.strerror or str(error))
-            return
-        is_git = self._note_git(path, children)
-        for name, found in children.items():
-            if self._filter and not self._filter.wants(found.path):
-                continue
-            if found.kind == "special":
-                self.skip(found.path, "not a regular file")
-            elif name in _GIT_FILES and self._leads_to_another_repository(found, is_git=is_git):
-                self.skip(found.path, "git would change the original through it")
-            else:
-                self._add(found)
-                if found.is_directory:
-                    yield found.path
-
-    def _add(self, found: FileStat) -> None:
-        self.entries.append(found)
-        self.total_bytes += found.size_bytes
-        max_files, max_bytes = self._limits
-        if len(self.entries) > max_files:
-            raise self._limit_error(f"more than {max_files} files", "max_files")
-        if self.total_bytes > max_bytes:
-            raise self._limit_error(f"more than {max_bytes} bytes", "max_bytes")
-
-    def _limit_error(self, fact: str, name: str) -> LimitExceededError:
-        return LimitExceededError(
-            f"Directory is too large to copy, {fact}: {str(self.root)!r};"
-            f" exclude something with exclude=, or raise {name}"
-        )
-
-    def _note_git(self, directory: str, children: Mapping[str, FileStat]) -> bool:
-        """Record git directories; return whether this is one."""
-        for name, found in children.items():
-            target = None
-            if name.casefold() == GIT and found.link_target is not None:
-                target = found.link_target
-            elif name.casefold() == GIT and found.is_file:
-                pointer = _GIT_FILE.match(self._content(found.path))
-                target = None if pointer is None else os.fsdecode(pointer[1].strip())
-            elif name == _COMMON_DIR and found.is_file and "HEAD" in children:
-                target = os.fsdecode(self._content(found.path)).strip()
-            if target:
-                self.git_dirs |= resolve_git_pointer(self.root, directory, target)
-        is_git = bool(directory) and is_git_directory(children)
-        if is_git:
-            self.git_dirs.add(directory)
-        return is_git
-
-    def _leads_to_another_repository(self, found: FileStat, *, is_git: bool) -> bool:
-        """Return whether git would find the original's repository or files through it."""
-        *above, name = found.path.split("/")
-        if found.link_target is not None:
-            return name == GIT and _leads_out(found.path, found.link_target)
-        if not found.is_file or found.size_bytes > _MAX_GIT_FILE_BYTES:
-            return False
-        if name == GIT:
-            beginning = _GIT_FILE.match(self._content(found.path))
-            return beginning is not None and _leads_out(
-                found.path, os.fsdecode(beginning[1].strip())
-            )
-        is_config = name in _CONFIGS and (is_git or GIT in above)
-        return is_config and _WORKTREE.search(self._content(found.path)) is not None
-
-    def _content(self, path: str) -> bytes:
-        try:
-            with self.source.open(path) as content:
-                return content.read(0, _MAX_GIT_FILE_BYTES)
-        except OSError:
-            return b""  # copying it reports the error
-
-
 @contextmanager
 def _pause_collector() -> Generator[None, None, None]:
     """Look for no garbage meanwhile: thousands of new objects would set it off, and all stay."""
@@ -272,20 +150,12 @@ def _pause_collector() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _leads_out(path: str, target: str) -> bool:
-    """Return whether a link or pointer at `path` with this `target` leads out of the root."""
-    if target.startswith("/"):
-        return True
-    reached = os.path.normpath(f"{parent_of(path)}/{target}".lstrip("/"))
-    return reached == ".." or reached.startswith("../")
-
-
-def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:
+def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:
     records.workspace_path(place).mkdir()
     with PreservingFilesystem(
         records.workspace_path(place), git_dir=records.history_path(place)
     ) as target:
-        base = target.fill(lambda writer: _write_all(writer, scan, meter), tag="copied state")
+        base = target.fill(lambda writer: write_entries(writer, scan, meter), tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
     record = records.CopyRecord(
         original=str(scan.root),
@@ -296,102 +166,11 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
         size_bytes=scan.total_bytes,
         fixed_paths=find_fixed_paths(scan.entries),
         external_links=tuple(
-            sorted(path for path, to in links if to is not None and _leads_out(path, to))
+            sorted(path for path, to in links if to is not None and leads_out(path, to))
         ),
     )
     records.write_record(place, record)
     return records.open_copy(place)
-
-
-def _write_all(writer: TreeWriter, scan: _Scan, meter: ProgressMeter) -> None:
-    """Write the scanned entries; note what cannot be copied."""
-    relocation = Relocation(scan.root, scan.entries)
-    for _, group in groupby(scan.entries, key=lambda each: parent_of(each.path)):
-        files: list[FileStat] = []
-        for found in group:
-            if found.is_file:
-                files.append(found)
-                continue
-            if found.is_directory:
-                writer.add_directory(found.path, found.permissions)
-            elif found.link_target is not None:
-                writer.add_link(found.path, relocation.link_target(found))
-            meter.add(1, found.size_bytes)
-        _write_files(writer, files, scan, meter, relocation)
-
-
-def _write_files(
-    writer: TreeWriter,
-    files: Sequence[FileStat],
-    scan: _Scan,
-    meter: ProgressMeter,
-    relocation: Relocation,
-) -> None:
-    """Write the files of one directory, which may be many."""
-    directory = parent_of(files[0].path) if files else ""
-    if not files or scan.host is None or relocation.rewrites_in(directory):
-        _write_contents(writer, files, scan, meter, relocation)
-        return
-    try:
-        source = scan.host.open_directory(directory)
-    except OSError:
-        _write_contents(writer, files, scan, meter, relocation)
-        return
-    try:
-        names = (each.path.rpartition("/")[2] for each in files)
-        for found, is_copied in zip(
-            files, writer.copy_files(source, directory, names), strict=True
-        ):
-            if not is_copied:
-                _write_missed_file(writer, found, scan, relocation)
-            meter.add(1, found.size_bytes)
-    finally:
-        os.close(source)
-
-
-def _write_contents(
-    writer: TreeWriter,
-    files: Sequence[FileStat],
-    scan: _Scan,
-    meter: ProgressMeter,
-    relocation: Relocation,
-) -> None:
-    """Write the files of one directory, each as its content may be rewritten."""
-    with closing(scan.source.contents(each.path for each in files)) as contents:
-        opened = next(contents, None)
-        for found in files:
-            if opened is not None and opened[0] == found.path:
-                _write_file(writer, found, opened[1], relocation)
-                opened = next(contents, None)
-            else:
-                _write_missed_file(writer, found, scan, relocation)
-            meter.add(1, found.size_bytes)
-
-
-def _write_missed_file(
-    writer: TreeWriter, found: FileStat, scan: _Scan, relocation: Relocation
-) -> None:
-    """Write a file that could not be opened, unless it still cannot."""
-    try:
-        content = scan.source.open(found.path)
-    except OSError as error:
-        if not (is_skippable(error) or isinstance(error, IsADirectoryError)):
-            raise
-        scan.skip(found.path, error.strerror or str(error))
-        return
-    with content:
-        _write_file(writer, found, content, relocation)
-
-
-def _write_file(
-    writer: TreeWriter, found: FileStat, content: Content, relocation: Relocation
-) -> None:
-    modified = None
-    if isinstance(content, HostFile):
-        modified = content.modified_ns
-    elif found.modified_at is not None:
-        modified = int(found.modified_at.timestamp() * 1_000_000) * 1_000
-    writer.add_file(found.path, relocation.rewrite(found, content), found.permissions, modified)
 
 
 def _put_all(
@@ -477,30 +256,3 @@ def _is_copied(path: Path, source: Path, exclude: tuple[str, ...]) -> bool:
     inside = path.relative_to(source)
     wanted = records.exclusion_filter(exclude)
     return all(wanted.wants(str(each)) for each in (inside, *inside.parents) if each.parts)
-
-
-def is_git_directory(names: Collection[str]) -> bool:
-    """Return whether git would take a directory with these names for a repository."""
-    return "HEAD" in names and ({"objects", "refs"} <= set(names) or "commondir" in names)
-
-
-def resolve_git_pointer(root: Path, directory: str, target: str) -> set[str]:
-    """Return the target of a pointer in a `directory` of `root`, and the links on the way.
-
-    Only paths below the root are returned, relative to it; a pointer may be absolute.
-    """
-    here, found = Path(os.sep), set[Path]()
-    pending = list(reversed((root / directory / target).parts[1:]))
-    for _ in range(_MAX_PATH_STEPS):
-        if not pending:
-            found.add(here)
-            break
-        name = pending.pop()
-        here = here.parent if name == ".." else here / name
-        if os.path.islink(here):  # noqa: PTH114 # Path.is_symlink raises for a name that is too long
-            found.add(here)
-            link = here.readlink()
-            pending += [each for each in reversed(link.parts) if each != os.sep]
-            here = Path(os.sep) if link.is_absolute() else here.parent
-    inside = (each.relative_to(root) for each in found if each.is_relative_to(root))
-    return {each.as_posix() for each in inside if each.parts}

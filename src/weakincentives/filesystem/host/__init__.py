@@ -6,6 +6,8 @@ from weakincentives.filesystem.host.files import identity_of as identity_of
 from weakincentives.filesystem.host.files import is_stable as is_stable
 from weakincentives.filesystem.host.snapshots.bundle import SnapshotBundle as SnapshotBundle
 from weakincentives.filesystem.host.snapshots.bundle import open_bundle as open_bundle
+from weakincentives.filesystem.host.snapshots.copy_worker import CopyWorker as CopyWorker
+from weakincentives.filesystem.host.snapshots.copy_worker import FileBatch as FileBatch
 from weakincentives.filesystem.host.snapshots.view import (
     SnapshotFilesystem as SnapshotFilesystem,
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from weakincentives.filesystem.host.files import Identity, identity_of, outlast_timestamp
+from weakincentives.filesystem.host.snapshots.copy_worker import FileBatch, remove_uncertain
 from weakincentives.filesystem.host.snapshots.tree import (
     Captured,
     CapturedDirectory,
@@ -24,16 +25,15 @@ from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RootedDirectory,
     check_time,
-    has_holes,
+    create_small,
     join,
+    read_small,
     set_permissions,
-    write_all,
     write_piece,
 )
 
 _CHUNK_SIZE = 1024 * 1024
 _OWNER_ACCESS = 0o700
-_LISTED_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -110,10 +110,7 @@ class TreeWriter:
         if blob is None:
             self._missed.add(path)
             return
-        self._changed_ns = max(self._changed_ns, found.st_ctime_ns)
-        # its identity counts, though it is new: see `settle`
-        node = CapturedFile.settled(name, bytes.fromhex(blob), identity_of(found))
-        self._children[self._parent][name] = node
+        self._add_file(self._parent, name, bytes.fromhex(blob), identity_of(found))
 
     def copy_files(self, source: int, directory: str, names: Iterable[str]) -> Iterator[bool]:
         """Copy regular files from the open directory `source`, with permissions and times.
@@ -121,19 +118,30 @@ class TreeWriter:
         Yield for each of `names` whether it was copied. One that is large, has holes, has just
         been changed or replaced, or cannot be read is left to `add_file`.
         """
-        target, _ = self._enter(join(directory, "."))
+        target = self.open_directory(directory)
         device = os.fstat(source).st_dev
-        children, add = self._children[directory], self._batch.add_small_blob
         for name in names:
-            read = _read_small(source, name, device)
+            read = read_small(source, name, device, _CHUNK_SIZE)
             if read is None:
                 yield False
                 continue
             data, found = read
-            identity = _create_file(target, name, data, found)
-            self._changed_ns = max(self._changed_ns, identity[4])
-            children[name] = CapturedFile.settled(name, add(data), identity)
+            identity = create_small(target, name, data, found)
+            self._add_file(directory, name, self._batch.add_small_blob(data), identity)
             yield True
+
+    def add_copied(self, batch: FileBatch) -> list[bool]:
+        """Add what a worker has copied; return for each name whether it was copied."""
+        if len(batch.copied) < len(batch.names):
+            remove_uncertain(batch, self.open_directory(batch.directory))
+        done = [False] * len(batch.names)
+        for number, copied in enumerate(batch.copied):
+            if copied is not None:
+                self._batch.add_deflated(copied.blob, copied.size, copied.deflated)
+                name = batch.names[number]
+                self._add_file(batch.directory, name, copied.blob, copied.identity)
+                done[number] = True
+        return done
 
     def finish(self) -> "WrittenTree":
         """Set the permissions of directories, and return the capture of everything."""
@@ -144,6 +152,15 @@ class TreeWriter:
             self._children[self._parent][name] = self._complete(path, permissions)
         top = self._complete("", stat.S_IMODE(root.st_mode))
         return WrittenTree(top, frozenset(self._missed), self._changed_ns)
+
+    def open_directory(self, path: str) -> int:
+        """Return the descriptor of a directory, until another one is entered."""
+        return self._enter(join(path, "."))[0]
+
+    def _add_file(self, directory: str, name: str, blob: bytes, identity: Identity) -> None:
+        self._changed_ns = max(self._changed_ns, identity[4])
+        # its identity counts, though it is new: see `settle`
+        self._children[directory][name] = CapturedFile.settled(name, blob, identity)
 
     def _complete(self, path: str, permissions: int) -> CapturedDirectory:
         children = sort_as_git(self._children.pop(path))
@@ -172,45 +189,6 @@ class TreeWriter:
             return self._batch.add_blob(size, _copy_pieces(content, descriptor))
         except ValueError:
             return None
-
-
-def _read_small(directory: int, name: str, device: int) -> tuple[bytes, os.stat_result] | None:
-    """Return the content and stat of a small regular file; None if it is anything else."""
-    try:
-        descriptor = os.open(name, _LISTED_FILE, dir_fd=directory)
-    except (OSError, ValueError):
-        return None
-    try:
-        found = os.fstat(descriptor)
-        size = found.st_size
-        if (
-            size > _CHUNK_SIZE
-            or stat.S_IFMT(found.st_mode) != stat.S_IFREG
-            or found.st_dev != device
-        ):
-            return None
-        data = os.read(descriptor, size + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None if len(data) != size or has_holes(data) else (data, found)
-
-
-def _create_file(directory: int, name: str, data: bytes, like: os.stat_result) -> Identity:
-    """Create a file with the permissions and times of another; return its identity."""
-    permissions = stat.S_IMODE(like.st_mode)
-    descriptor = os.open(name, _NEW_FILE, permissions & 0o777, dir_fd=directory)
-    try:
-        write_all(descriptor, data)
-        os.utime(descriptor, ns=(like.st_mtime_ns, like.st_mtime_ns))
-        found = os.fstat(descriptor)
-        if stat.S_IMODE(found.st_mode) != permissions:  # the umask, or a bit beyond the nine
-            os.fchmod(descriptor, permissions)
-            found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    return identity_of(found)
 
 
 def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
