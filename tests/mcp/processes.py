@@ -1,0 +1,87 @@
+"""Real processes of `wink mcp`, and what they leave behind."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scripts.mcp_process import ServerProcess
+from scripts.node_packages import explain_missing, find_node_program
+
+COMMAND = (sys.executable, "-m", "weakincentives", "mcp")
+
+
+class Place:
+    """A directory to serve, and directories of its own for everything else that is written."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.root = base / "root"
+        self.root.mkdir()
+        self._own = {"HOME": base / "home", "TMPDIR": base / "tmp"}
+        self._own |= {f"XDG_{name}_HOME": base / name.lower() for name in _XDG}
+        for path in self._own.values():
+            path.mkdir()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that keep a server in this place."""
+        return {name: str(path) for name, path in self._own.items()}
+
+    def command(self, *options: str) -> list[str]:
+        """Return the words that start a server on the directory itself, without commands."""
+        return [*COMMAND, str(self.root), "--in-place", "--sandbox", "none", *options]
+
+    @contextmanager
+    def serve(self, *options: str) -> Iterator[ServerProcess]:
+        """Start a server, and see that it leaves nothing behind when it ends."""
+        with ServerProcess(self.command(*options), environment=self.environment) as server:
+            server.initialize()
+            yield server
+        self.check_nothing_left()
+
+    def check_nothing_left(self) -> None:
+        """Check that there is no process, no temporary file and no journal of a server."""
+        assert list(self._own["TMPDIR"].iterdir()) == []
+        assert [each.name for each in self.root.iterdir() if each.name.startswith(".wink")] == []
+        assert self.processes() == []
+
+    def processes(self) -> list[str]:
+        """Return the commands of the processes that have the variables of this place."""
+        found: list[str] = []
+        mark = f"HOME={self._own['HOME']}".encode()
+        for each in Path("/proc").iterdir():
+            if each.name.isdigit() and int(each.name) != os.getpid():
+                try:
+                    variables = (each / "environ").read_bytes().split(b"\0")
+                    command = (each / "cmdline").read_bytes()
+                except OSError:
+                    continue  # it has ended, or is somebody else's
+                if mark in variables and command:
+                    found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+
+_XDG = ("STATE", "CACHE", "CONFIG", "DATA")
+
+
+def node_program(name: str) -> list[str]:
+    """Return the words that start a program from npm; skip without it, or fail where CI is set."""
+    found = find_node_program(name)
+    if found is None:
+        message = explain_missing(name)
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    return found
+
+
+def program(name: str) -> str:
+    """Return the path of a program of this environment."""
+    found = shutil.which(
+        name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    assert found
+    return found

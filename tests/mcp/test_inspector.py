@@ -1,0 +1,94 @@
+"""The MCP inspector's CLI lists and calls everything of `wink mcp`, over both transports."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.node_packages import INSPECTOR
+from tests.mcp.processes import Place, node_program
+
+pytestmark = pytest.mark.slow
+
+CALLS: dict[str, dict[str, Any]] = {
+    "read_text_file": {"path": "a.txt"},
+    "read_media_file": {"path": "a.txt"},
+    "read_multiple_files": {"paths": ["a.txt", "sub/b.txt"]},
+    "write_file": {"path": "new.txt", "content": "new\n"},
+    "edit_file": {"path": "a.txt", "edits": [{"oldText": "hello", "newText": "bye"}]},
+    "create_directory": {"path": "made"},
+    "move_file": {"source": "sub/b.txt", "destination": "sub/c.txt"},
+    "delete_file": {"path": "a.txt"},
+    "list_directory": {"path": "."},
+    "list_directory_with_sizes": {"path": ".", "sortBy": "size"},
+    "directory_tree": {"path": "."},
+    "search_files": {"path": ".", "pattern": "**/*.txt"},
+    "get_file_info": {"path": "a.txt"},
+    "list_allowed_directories": {},
+    "repo_map": {},
+    "checkpoint": {"name": "start"},
+    "list_checkpoints": {},
+    "diff": {},
+    "undo": {},
+    "review": {},
+}
+"""A call of each tool; each is a server of its own, so there is nothing to undo."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    (made.root / "a.txt").write_text("hello\n")
+    (made.root / "sub").mkdir()
+    (made.root / "sub" / "b.txt").write_text("below\n")
+    return made
+
+
+def _inspect(place: Place, target: list[str], method: str, *options: str) -> dict[str, Any]:
+    """Run the inspector, and return the result that it prints."""
+    command = [*node_program(INSPECTOR), "--cli", *target, "--method", method, *options]
+    done = subprocess.run(
+        [*command, "--format", "json", "--quiet", "--connect-timeout", "120000"],
+        env=place.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_inspector_finds_no_fault_in_the_tools(place: Place, era: str) -> None:
+    listed = _inspect(place, place.command(), "tools/list", "--strict", "--protocol-era", era)
+    tools = {each["name"]: each for each in listed["tools"]}
+    assert set(tools) == set(CALLS)
+    for each in tools.values():
+        assert each["title"]
+        assert each["description"]
+        assert {"readOnlyHint", "destructiveHint", "idempotentHint"} <= set(each["annotations"])
+        assert each["outputSchema"]["type"] == "object"
+
+
+def test_the_inspector_calls_every_tool(place: Place) -> None:
+    for name, arguments in CALLS.items():
+        options = ("--tool-name", name, "--tool-args-json", json.dumps(arguments))
+        result = _inspect(place, place.command(), "tools/call", *options)
+        assert name == "undo" or not result.get("isError"), result
+        assert result["content"]
+    place.check_nothing_left()
+
+
+def test_the_inspector_reads_every_resource(place: Place) -> None:
+    listed = _inspect(place, place.command(), "resources/list")
+    uris = [each["uri"] for each in listed["resources"]]
+    assert any(each.endswith("a.txt") for each in uris)
+    for uri in uris:
+        read = _inspect(place, place.command(), "resources/read", "--uri", uri)
+        assert read["contents"], uri
+    templates = _inspect(place, place.command(), "resources/templates/list")
+    assert templates["resourceTemplates"]
