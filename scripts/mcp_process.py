@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 PROTOCOL = "2025-11-25"
-TIMEOUT = 120.0
+TIMEOUT = 60.0
 """Seconds until a server that does not answer is given up; no server needs them."""
 
 
@@ -66,7 +66,7 @@ class ServerProcess:
     ) -> None:
         """End the server, whatever it takes."""
         try:
-            if kind is None:
+            if kind is None and self.process.poll() is None:
                 self.close()
         finally:
             self.kill()
@@ -151,7 +151,7 @@ class ServerProcess:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        while os.read(self.process.stdout.fileno(), 1 << 16):
+        while not self.process.stdout.closed and os.read(self.process.stdout.fileno(), 1 << 16):
             pass
         return self.process.wait(TIMEOUT)
 

@@ -172,11 +172,11 @@ class _Transport:
             await self._diagnose(line)
             return
         if isinstance(message, JSONRPCRequest):
-            while len(self._unanswered) >= _MAX_UNANSWERED:
-                await anyio.sleep(_POLL_INTERVAL)
-            if message.method != _ENDLESS:
-                self._unanswered.add(message.id)
+            await self._note_request(message)
         elif isinstance(message, JSONRPCNotification):
+            if _has_id(line):
+                await self._diagnose(line)
+                return
             self._note_cancellation(message)
         await self._incoming.send(SessionMessage(message))
 
@@ -203,6 +203,13 @@ class _Transport:
             await self._answers.send(
                 SessionMessage(JSONRPCError(jsonrpc="2.0", id=_printable(request_id), error=error))
             )
+
+    async def _note_request(self, message: JSONRPCRequest) -> None:
+        """Count a request, once there are not too many without an answer."""
+        while len(self._unanswered) >= _MAX_UNANSWERED:
+            await anyio.sleep(_POLL_INTERVAL)
+        if message.method != _ENDLESS:
+            self._unanswered.add(message.id)
 
     def _note_answer(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
@@ -239,6 +246,12 @@ def _parse(line: bytes) -> object:
         return json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return _NOT_JSON
+
+
+def _has_id(line: bytes) -> bool:
+    """Return whether a message without a valid id has one that is not valid."""
+    found = _parse(line) if b'"id"' in line else None
+    return isinstance(found, dict) and "id" in found
 
 
 def _printable(request_id: RequestId | None) -> RequestId | None:
