@@ -1,10 +1,10 @@
 """Real processes of `wink mcp`, and what they leave behind."""
 
 import os
-import shutil
+import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -48,11 +48,22 @@ class Place:
         """Check that there is no process, no temporary file and no journal of a server."""
         assert list(self._own["TMPDIR"].iterdir()) == []
         assert [each.name for each in self.root.iterdir() if each.name.startswith(".wink")] == []
-        assert self.processes() == []
+        assert self.processes() == {}
 
-    def processes(self) -> list[str]:
+    def wait_until_gone(self) -> None:
+        """Wait until no process of this place is left."""
+        while found := self.processes():
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(pid)
+                    try:
+                        assert select.select([descriptor], [], [], 60)[0], found
+                    finally:
+                        os.close(descriptor)
+
+    def processes(self) -> dict[int, str]:
         """Return the commands of the processes that have the variables of this place."""
-        found: list[str] = []
+        found: dict[int, str] = {}
         mark = f"HOME={self._own['HOME']}".encode()
         for each in Path("/proc").iterdir():
             if each.name.isdigit() and int(each.name) != os.getpid():
@@ -62,7 +73,8 @@ class Place:
                 except OSError:
                     continue  # it has ended, or is somebody else's
                 if mark in variables and command:
-                    found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+                    shown = command.replace(b"\0", b" ").decode(errors="replace")
+                    found[int(each.name)] = shown
         return found
 
 
@@ -75,13 +87,4 @@ def node_program(name: str) -> list[str]:
     if found is None:
         message = explain_missing(name)
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    return found
-
-
-def program(name: str) -> str:
-    """Return the path of a program of this environment."""
-    found = shutil.which(
-        name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
-    assert found
     return found

@@ -46,7 +46,7 @@ def test_claude_code_edits_through_the_server_and_undoes_the_edit(place: Place) 
     assert "goodbye" in read
     assert "a.txt" in undone
     assert (place.root / "a.txt").read_text() == "hello\n"
-    place.check_nothing_left()
+    place.wait_until_gone()
 
 
 def test_claude_code_uses_the_server_that_was_installed_for_it(place: Place) -> None:
@@ -66,6 +66,7 @@ def test_claude_code_uses_the_server_that_was_installed_for_it(place: Place) -> 
         [edited] = _results(server)
     assert "+goodbye" in edited
     assert (place.root / "a.txt").read_text() == "goodbye\n"
+    place.wait_until_gone()
 
 
 def _script(*tools: str) -> Sequence[Any]:
