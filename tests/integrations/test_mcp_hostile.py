@@ -40,6 +40,8 @@ def test_lines_that_are_not_messages_are_skipped():
 def test_a_list_of_tools_that_never_ends_is_an_error():
     with pytest.raises(McpServerError, match="its list of tools does not end: 100 tools in"):
         raw_section("endless")
+    with pytest.raises(McpServerError, match="its list of tools does not end: 9 tools in"):
+        raw_section("heavy")
 
 
 def test_too_many_tools_are_an_error_that_says_what_to_do():

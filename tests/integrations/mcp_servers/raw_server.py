@@ -183,6 +183,9 @@ def listing() -> list[dict[str, Any]]:
 def list_tools(params: dict[str, Any]) -> dict[str, Any]:
     if MODE == "endless":
         return {"tools": listing()[:1], "nextCursor": params.get("cursor", "") + "x"}
+    if MODE == "heavy":
+        tool = {**listing()[0], "description": "x" * 1_000_000}
+        return {"tools": [tool], "nextCursor": params.get("cursor", "") + "x"}
     if MODE == "many":
         page = int(params.get("cursor", 0))
         tools = [{"name": f"tool_{n}", "inputSchema": {"type": "object"}} for n in range(1000)]
@@ -244,7 +247,7 @@ def main() -> None:
         time.sleep(600)
 
 
-MODES = ("good", "exit", "silent", "chatty", "endless", "many", "strange", "stubborn")
+MODES = ("good", "exit", "silent", "chatty", "endless", "heavy", "many", "strange", "stubborn")
 MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
 
 if __name__ == "__main__":

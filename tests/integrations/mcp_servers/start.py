@@ -27,7 +27,9 @@ def raw_server(mode: str = "good", *arguments: str, **options: Any) -> McpStdioS
 
 
 def raw_section(mode: str = "good", *arguments: str, **options: Any) -> McpToolsSection:
-    options = {"name": "raw", "start_timeout": PATIENCE, "call_timeout": PATIENCE, **options}
+    # longer than any wait of a test, so that no call ends by its time limit instead
+    limits = {"start_timeout": PATIENCE, "call_timeout": 10 * PATIENCE}
+    options = {"name": "raw", **limits, **options}
     return McpToolsSection(raw_server(mode, *arguments), **options)
 
 

@@ -108,7 +108,8 @@ class Connection:
             McpTimeoutError: It did not answer within `timeout` seconds; the call was cancelled.
         """
         started = time.monotonic()
-        self._run(self._worker.connect(), min(timeout, self._start_timeout), "start")
+        if not self._worker.is_connected:
+            self._run(self._worker.connect(), min(timeout, self._start_timeout), "start")
         spent = time.monotonic() - started
         return self._run(
             self._worker.call(tool, dict(arguments)), timeout, "answer this call", spent=spent
@@ -203,6 +204,11 @@ class _Worker:
     def output(self) -> str:
         return "" if self._status is None else clean_text(self._status.output, _MAX_OUTPUT)
 
+    @property
+    def is_connected(self) -> bool:
+        status = self._status
+        return self._session is not None and status is not None and not status.ended.is_set()
+
     def run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a coroutine in the event loop; cancel it after `seconds`, or on an interrupt."""
         if self._is_closed or (self._thread is not None and not self._thread.is_alive()):
@@ -211,7 +217,8 @@ class _Worker:
         future = asyncio.run_coroutine_threadsafe(_limit(work, seconds), self._start())
         ends = time.monotonic() + seconds + _CANCEL_TIMEOUT
         try:
-            while not wait([future], _POLL_INTERVAL).done:
+            while not future.done():
+                wait([future], _POLL_INTERVAL)
                 if time.monotonic() > ends:  # a server that does not read delays the cancellation
                     raise TimeoutError
         except BaseException:
@@ -238,7 +245,7 @@ class _Worker:
     async def connect(self) -> None:
         """Open a session, unless one is open."""
         async with self._opening:
-            if self._task is not None and not self._task.done() and not self._has_ended():
+            if self.is_connected:
                 return
             await self._close()
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -369,9 +376,6 @@ class _Worker:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_STOP_TIMEOUT)
         self._task = None
-
-    def _has_ended(self) -> bool:
-        return self._status is None or self._status.ended.is_set()
 
     async def _list_roots(self, context: ClientRequestContext) -> ListRootsResult:
         del context
