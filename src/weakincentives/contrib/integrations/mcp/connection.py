@@ -56,7 +56,7 @@ _MAX_REASON, _MAX_OUTPUT = 1_000, 4_000  # characters
 _POLL_INTERVAL = 0.1  # seconds; a signal handler runs when the waiting thread wakes up
 _CANCEL_TIMEOUT = 0.5  # seconds for a server to get the cancellation
 _CLOSE_TIMEOUT = 3.0  # seconds to end a session over HTTP
-_REASON_TIMEOUT = 3.0
+_REASON_TIMEOUT = 5.0
 _STOP_TIMEOUT = 20.0  # seconds to stop a process; longer than its limits together
 # the SDK's texts for a connection that has ended; servers use the same codes for other errors
 _DISCONNECTIONS = ("Connection closed", "SSE stream ", "Session terminated")

@@ -125,6 +125,10 @@ class ServerStatus:
         """Why the connection cannot be used any more, as a clause; empty while it can be."""
         self.ended: anyio.Event = anyio.Event()
         """Set when it cannot be used any more."""
+        self.has_exited: bool = False
+        """Whether a process has closed its output, which is how it ends."""
+        self.output_ended: anyio.Event = anyio.Event()
+        """Set when everything that a process printed has been read."""
         self.forgot_session: bool = False
         """Whether the server rejects requests because it does not know the session any more."""
 
@@ -223,9 +227,14 @@ async def _open_stdio(
         try:
             yield messages, requests
         finally:
+            has_exited = status.has_exited  # by itself, not because it is stopped here
             with anyio.CancelScope(shield=True):
                 messages.close()  # from now on what it sends is dropped, so that it cannot block
                 await _stop(process)
+                if has_exited:
+                    await _report_exit(process, status)
+                with anyio.move_on_after(_KILL_TIMEOUT):
+                    await process.aclose()
             tasks.cancel_scope.cancel()
 
 
@@ -272,9 +281,17 @@ async def _receive(
                 await incoming.send(SessionMessage(message))
             except anyio.BrokenResourceError:
                 break  # nobody waits for messages any more
+        else:
+            status.has_exited = True
     async for _ in lines:
         pass
+    await _report_exit(process, status)
+
+
+async def _report_exit(process: Process, status: ServerStatus) -> None:
     await _wait_for_exit(process, _EXIT_TIMEOUT)
+    with anyio.move_on_after(_EXIT_TIMEOUT):
+        await status.output_ended.wait()
     status.end(
         "it ended" + ("" if process.returncode is None else f" with exit code {process.returncode}")
     )
@@ -293,6 +310,7 @@ async def _collect(process: Process, status: ServerStatus) -> None:
     assert process.stderr
     async for line in _read_lines(process.stderr, _MAX_LINE):
         status.add_line(line)
+    status.output_ended.set()
 
 
 async def _read_lines(stream: ByteReceiveStream, limit: int) -> AsyncGenerator[bytes, None]:
@@ -322,8 +340,6 @@ async def _stop(process: Process) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await _wait_for_exit(process, _KILL_TIMEOUT)
-    with anyio.move_on_after(_KILL_TIMEOUT):
-        await process.aclose()
 
 
 async def _wait_for_exit(process: Process, seconds: float) -> bool:
