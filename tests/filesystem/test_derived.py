@@ -86,3 +86,27 @@ def test_a_state_without_derived_files_gets_those_of_another(project: InMemoryFi
         "node_modules",
         "out",
     }
+
+
+@pytest.mark.parametrize("has_rules", [True, False])
+def test_the_names_of_a_directory_are_judged_as_each_of_them_is(
+    project: InMemoryFilesystem, has_rules: bool
+):
+    if not has_rules:
+        project.delete(".gitignore")
+        project.delete("sub/.gitignore")
+    project.write("sub/.git", "gitdir: elsewhere\n")
+    derived, alone = DerivedFiles(project), DerivedFiles(project)
+    for each in (derived, alone):
+        each.keep("sub/a.tmp")
+        each.keep("env/lib/site.py")
+    pending = ["."]
+    while pending:
+        path = pending.pop()
+        entries = {each.name: each for each in project.list(path)}
+        names = {name: each.is_directory for name, each in entries.items()}
+        found = derived.find_names("" if path == "." else path, names)
+        stats = {name: project.stat(each.path) for name, each in entries.items()}
+        assert found == {name for name, each in stats.items() if each in alone}, path
+        pending += [each.path for each in entries.values() if each.is_directory]
+    assert sorted(derived.paths) == sorted(alone.paths)

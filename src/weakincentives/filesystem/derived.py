@@ -68,6 +68,18 @@ class DerivedFiles:
             self.paths.append(found.path)
         return is_derived
 
+    def find_names(self, directory: str, names: Mapping[str, bool]) -> set[str]:
+        """Return which entries of a directory are derived; `names` says which are directories."""
+        rules = self._directory_rules(directory)
+        suspects = names
+        if rules is not None and not rules[0]:  # then only directories can be, and `.git`
+            suspects = {each: inner for each, inner in names.items() if inner or each == ".git"}
+        return {
+            name
+            for name, inner in suspects.items()
+            if FileStat(join(directory, name), is_file=not inner, is_directory=inner) in self
+        }
+
     def keep(self, path: str) -> None:
         """Count a path as not derived from now on, because somebody has written it on purpose."""
         while path and path not in self._kept:

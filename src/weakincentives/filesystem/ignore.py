@@ -35,6 +35,10 @@ class IgnoreRules:
         """Hold the rules of `files`, innermost first, each with the length of its prefix."""
         self._files = files
 
+    def __bool__(self) -> bool:
+        """Whether there are any rules."""
+        return bool(self._files)
+
     def child(self, directory: str, text: str | None) -> "IgnoreRules":
         """Return the rules for `directory`, whose ignore files contain `text`."""
         rules = _parse_rules(text) if text else ()

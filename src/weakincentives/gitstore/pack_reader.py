@@ -9,7 +9,7 @@ import struct
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
@@ -264,7 +264,9 @@ class PackReader:
         count = len(self)
         start = _IDS_AT + count * _DIGEST
         crcs = struct.unpack(f">{count}I", self.index[start : start + count * 4])
-        offsets = map(self._offset, range(count))
+        offsets: Iterable[int] = struct.unpack(f">{count}I", self._near)
+        if self._far:
+            offsets = map(self._offset, range(count))
         return sorted(zip(offsets, crcs, self.keys(), strict=True))
 
     def read_bytes(self, offset: int, size: int) -> bytes:

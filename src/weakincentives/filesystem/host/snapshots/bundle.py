@@ -4,15 +4,15 @@ Entries can be left out: neither their names nor their content are in the bundle
 copied as they are stored; only directories without some of their entries are new.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.manifest import FILES, MANIFEST, SnapshotManifest
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
     DIRECTORY,
     FILE,
-    LINK,
     EmbeddedPack,
     ObjectError,
     PackedObjects,
@@ -27,9 +27,7 @@ from weakincentives.posix import check_time, join, parents_of
 class SnapshotBundle:
     """The bytes of a snapshot, without what is left out."""
 
-    def __init__(
-        self, snapshot: SnapshotFilesystem, leave_out: Container[FileStat] | None = None
-    ) -> None:
+    def __init__(self, snapshot: SnapshotFilesystem, leave_out: DerivedFiles | None = None) -> None:
         """Bundle `snapshot` without the entries that `leave_out` contains.
 
         Raises:
@@ -88,7 +86,7 @@ def open_bundle(
 class _Selection:
     """The objects of a snapshot without some entries."""
 
-    def __init__(self, snapshot: SnapshotFilesystem, leave_out: Container[FileStat] | None) -> None:
+    def __init__(self, snapshot: SnapshotFilesystem, leave_out: DerivedFiles | None) -> None:
         self._snapshot = snapshot
         self._leave_out = leave_out
         self.wanted: set[bytes] = set()
@@ -114,11 +112,9 @@ class _Selection:
         kept: list[list[TreeEntry]] = []
         for path, tree in directories:  # grows while it is iterated
             check_time("Recording")
-            entries = [
-                each
-                for each in self._snapshot.tree(tree).values()
-                if not self._is_left_out(join(path, each.name), each.mode)
-            ]
+            found = self._snapshot.tree(tree)
+            left_out = self._find_left_out(path, found.values())
+            entries = [each for name, each in found.items() if name not in left_out]
             kept.append(entries)
             directories += [
                 (join(path, each.name), each.id) for each in entries if each.mode == DIRECTORY
@@ -156,15 +152,14 @@ class _Selection:
             return self._snapshot.manifest_id
         return self._add("blob", SnapshotManifest(modes, specials).encode())
 
-    def _is_left_out(self, path: str, mode: int) -> bool:
+    def _find_left_out(self, path: str, entries: Iterable[TreeEntry]) -> set[str]:
+        """Return the names of the entries of a directory that are left out."""
         if self._leave_out is None:
-            return False
-        is_directory = mode == DIRECTORY
-        found = FileStat(path, is_file=mode not in {DIRECTORY, LINK}, is_directory=is_directory)
-        if found not in self._leave_out:
-            return False
-        self._left_out.add(path)
-        return True
+            return set()
+        names = {each.name: each.mode == DIRECTORY for each in entries}
+        found = self._leave_out.find_names(path, names)
+        self._left_out.update(join(path, name) for name in found)
+        return found
 
     def _has(self, path: str) -> bool:
         return self._left_out.isdisjoint((path, *parents_of(path)))
