@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from weakincentives.contrib.digest import (
     MIN_TOKENS,
     DigestCache,
+    RepositoryDigest,
     digest_workspace,
     estimate_tokens,
     repo_map,
@@ -239,18 +240,42 @@ def test_a_workspace_that_was_captured_is_not_read_for_the_digest_that_it_had(ca
 def test_a_workspace_with_a_snapshot_is_not_even_listed_again(captured: Path):
     git_dir, cached = captured.parent / "git", captured.parent / "cache"
     with CountingFilesystem(captured, git_dir=git_dir) as fs:
-        tree = State(fs.view(fs.snapshot())).tree_id()
+        view = fs.view(fs.snapshot())
         cache = DigestCache(cached)
-        listed = take_inventory(fs, tree=tree, cache=cache)
+        listed = take_inventory(fs, snapshot=view, cache=cache)
         first = digest_workspace(fs, cache=cache, inventory=listed)
-    assert first == digest_workspace(HostFilesystem(captured))
-    gone = InMemoryFilesystem()
-    cache = DigestCache(cached)
-    again = take_inventory(gone, tree=tree, cache=cache)
-    assert (again.files, again.paths, again.ignored) == (listed.files, listed.paths, listed.ignored)
-    assert digest_workspace(gone, cache=cache, inventory=again) == first
-    assert take_inventory(gone, tree="other", cache=cache).files == []
-    assert take_inventory(gone, cache=cache).files == []
+        assert first == digest_workspace(HostFilesystem(captured))
+        gone = InMemoryFilesystem()
+        cache = DigestCache(cached)
+        again = take_inventory(gone, snapshot=view, cache=cache)
+        assert (again.files, again.paths) == (listed.files, listed.paths)
+        assert again.ignored == listed.ignored
+        assert digest_workspace(gone, cache=cache, inventory=again) == first
+        fs.write("shop/new.py", "")
+        other = fs.view(fs.snapshot())
+        assert take_inventory(gone, snapshot=other, cache=cache).files == []
+        assert take_inventory(gone, cache=cache).files == []
+
+
+def test_only_what_has_changed_since_the_last_digest_is_read(captured: Path):
+    git_dir, cached = captured.parent / "git", captured.parent / "cache"
+
+    def digest(fs: HostFilesystem) -> RepositoryDigest:
+        cache = DigestCache(cached)
+        inventory = take_inventory(fs, snapshot=fs.view(fs.snapshot()), cache=cache)
+        return digest_workspace(fs, cache=cache, inventory=inventory)
+
+    with CountingFilesystem(captured, git_dir=git_dir) as fs:
+        digest(fs)
+        fs.write("shop/prices.py", "class Cost: ...\n", mode="overwrite")
+        before = fs.opened
+        changed = digest(fs)
+        opened = fs.opened - before
+        cached.unlink()
+        assert digest(fs) == changed
+        unchanged = {"shop/__init__.py", "shop/main.py", "tests/test_prices.py"}
+        assert fs.opened - before - opened >= opened + len(unchanged)
+    assert "Cost" in changed.text
 
 
 def test_equal_states_have_equal_tree_ids(captured: Path):
@@ -278,8 +303,9 @@ def test_an_inventory_with_something_unreadable_is_not_kept(
 
     with monkeypatch.context() as patched:
         patched.setattr(fs, "read_bytes", fail)
-        take_inventory(fs, tree="tree", cache=cache)
-    assert take_inventory(InMemoryFilesystem(), tree="tree", cache=cache).files == []
+        take_inventory(fs, snapshot=fs.view(fs.snapshot()), cache=cache)
+    view = fs.view(fs.snapshot())
+    assert take_inventory(InMemoryFilesystem(), snapshot=view, cache=cache).files == []
 
 
 @pytest.mark.parametrize("change", ["content", "times", "name", "directory", "link", "ignored"])

@@ -25,7 +25,6 @@ from weakincentives.filesystem import (
     HostFilesystem,
     time_limit,
 )
-from weakincentives.filesystem.base import State
 from weakincentives.prompt import DIGEST_KEY, latest_workspace_digest, set_workspace_digest
 from weakincentives.runtime.session import Session
 
@@ -143,8 +142,8 @@ def list_files(
     """
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: "listing the workspace"):
-            tree = None if state is None else State(filesystem.view(state)).tree_id()
-            return take_inventory(filesystem, tree=tree, cache=cache)
+            snapshot = None if state is None else filesystem.view(state)
+            return take_inventory(filesystem, snapshot=snapshot, cache=cache)
     except (WinkError, OSError, ValueError):
         return None  # a digest says why
 

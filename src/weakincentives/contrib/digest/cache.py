@@ -19,7 +19,7 @@ from weakincentives.contrib.digest.definitions import Outline
 from weakincentives.contrib.digest.scanner import FileNames
 from weakincentives.posix import read_regular, store_file, write_all
 
-_FORMAT = 3  # raised whenever scanning or parsing changes, or a digest
+_FORMAT = 4  # raised whenever scanning or parsing changes, or a digest
 _MAX_FILE = 256 * 1024 * 1024  # bytes
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -96,6 +96,13 @@ class DigestCache:
             self.scans += 1
             self._is_changed = True
         self._used[key] = found
+        return found
+
+    def find_names(self, key: str) -> FileNames | None:
+        """Return the names of the file with this hash, if they are known."""
+        found = self._facts.names.get(key)
+        if found is not None:
+            self._used[key] = found
         return found
 
     def find_outline(self, key: str) -> Outline | None:

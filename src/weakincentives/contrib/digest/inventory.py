@@ -8,7 +8,7 @@ the digest.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -30,6 +30,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.derived import DERIVED_MARKERS, DERIVED_NAMES
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+from weakincentives.gitstore import hash_object
 from weakincentives.posix import check_time
 
 MAX_FILES = 50_000
@@ -69,11 +70,11 @@ class Inventory:
     links: int = 0
     warnings: list[str] = field(default_factory=list[str])
     hashes: dict[str, str] = field(default_factory=dict[str, str])
-    """The SHA-256 of every file that was read, as far as it was read."""
+    """The hash of every file that was read, as `hash_content` returns it."""
     paths: frozenset[str] = frozenset()
     """The paths of `files`."""
-    tree: str | None = None
-    """The id of a snapshot with these very names and contents, if there is one."""
+    snapshot: State | None = None
+    """A snapshot with these very names and contents, if there is one."""
 
     def read(self, path: str, *, limit: int = MAX_READ) -> bytes | None:
         """Return the first `limit` bytes of a file; None if it cannot be read.
@@ -89,7 +90,7 @@ class Inventory:
         except OSError:
             self.hashes[path] = UNREADABLE
             return None
-        self.hashes[path] = sha256(content).hexdigest()
+        self.hashes[path] = hash_content(content, limit)
         return content
 
     def read_all(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
@@ -117,8 +118,18 @@ class Inventory:
         except OSError:
             self.hashes[path] = UNREADABLE
             return None
-        self.hashes[path] = sha256(data).hexdigest()
+        self.hashes[path] = hash_content(data, MAX_READ)
         return data
+
+    def find_hashes(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Return the hashes of those of `paths` that need not be read for that.
+
+        They must be smaller than `MAX_READ`.
+        """
+        if self.snapshot is None:
+            return {}
+        ids = self.snapshot.known_ids(paths)
+        return {path: found for path, found in zip(paths, ids, strict=True) if found is not None}
 
     def read_text(self, path: str, *, limit: int = MAX_READ) -> str:
         """Return the first `limit` bytes of a text file; empty if it cannot be read."""
@@ -152,8 +163,9 @@ class Inventory:
         A file whose blob id is known is not opened: the filesystem has captured it before, and
         its stat is the same. With a snapshot of the same state, no file is looked at.
         """
-        if self.tree is not None:
-            return self.tree
+        tree = None if self.snapshot is None else self.snapshot.tree_id()
+        if tree is not None:
+            return tree
         if not isinstance(self.filesystem, ReadableFilesystem):
             return None
         digest = sha256()
@@ -174,6 +186,17 @@ class Inventory:
         return digest.hexdigest()
 
 
+def hash_content(content: bytes, limit: int) -> str:
+    """Return the hash of a file of which at most `limit` bytes were read.
+
+    It is git's object id if that is all of it, so that a snapshot has it too, else the SHA-256
+    of what was read.
+    """
+    if len(content) < limit:
+        return hash_object("blob", content)
+    return sha256(content).hexdigest()
+
+
 def _hash_start(state: State, path: str) -> str | None:
     """Return a hash of as much as a digest reads of a file; None if it cannot be read."""
     try:
@@ -186,24 +209,30 @@ def _hash_start(state: State, path: str) -> str | None:
 
 
 def take_inventory(
-    filesystem: Filesystem, *, tree: str | None = None, cache: DigestCache | None = None
+    filesystem: Filesystem,
+    *,
+    snapshot: ReadableFilesystem | None = None,
+    cache: DigestCache | None = None,
 ) -> Inventory:
     """Walk the workspace and return its inventory.
 
     Args:
         filesystem: Any backend.
-        tree: The id of a snapshot of its present state, as `State.tree_id` returns it.
+        snapshot: A snapshot of its present state: what that has is not read again.
         cache: Where the inventory of the same tree may be; then there is no walk.
 
     Raises:
         OSError: The root cannot be listed.
     """
-    known = _find_cached(filesystem, tree, cache)
-    if known is not None:
-        return known
+    state = None if snapshot is None else State(snapshot)
+    tree = None if state is None else state.tree_id()
+    found = _find_cached(filesystem, tree, cache)
+    if found is not None:
+        found.snapshot = state
+        return found
     walk = _Walk(filesystem)
     found = walk.run()
-    found.tree = tree
+    found.snapshot = state
     if tree is not None and cache is not None and walk.is_readable:
         with suppress(UnicodeEncodeError):  # a name that is not UTF-8
             cache.keep_inventory(_key(tree), msgspec.msgpack.encode(_Stored.of(found)))
@@ -252,7 +281,6 @@ def _find_cached(
         stored.warnings,
         stored.hashes,
         frozenset(path for path, _ in stored.files),
-        tree,
     )
 
 

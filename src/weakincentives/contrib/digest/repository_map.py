@@ -204,8 +204,19 @@ class _MapBuilder:
             if not can_outline(language.family):
                 self._unsupported[language.name] = self._unsupported.get(language.name, 0) + 1
             families[each.path] = language.family
-        for path, content in self._inventory.read_all(list(families)):
-            yield path, self._names_of(path, families[path], content)
+        found = dict(self._find_names(families))
+        unknown = [path for path in families if path not in found]
+        for path, content in self._inventory.read_all(unknown):
+            found[path] = self._names_of(path, families[path], content)
+        yield from ((path, found[path]) for path in families)
+
+    def _find_names(self, families: Mapping[str, str]) -> Iterator[tuple[str, FileNames]]:
+        """Yield the files whose names are known without reading them."""
+        for path, found in self._inventory.find_hashes(list(families)).items():
+            names = self._cache.find_names(f"{families[path]}:{found}")
+            if names is not None:
+                self._inventory.hashes[path] = found
+                yield path, names
 
     def _names_of(self, path: str, family: str, content: bytes | None) -> FileNames:
         if content is None:

@@ -343,7 +343,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         return _IndexedContent(open_blob(self._objects, entry.id), entry.id, self._line_indexes)
 
     def _tree_id(self) -> str:
-        return f"{self.files}-{self.manifest_id}"
+        return self.tree_id
 
     def _blob_id(self, path: str) -> str | None:
         entry = self.entry(path)
