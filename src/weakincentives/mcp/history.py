@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     diff,
     diff_since,
 )
-from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.base import State, is_tool_output
 from weakincentives.filesystem.paths import outermost
 from weakincentives.mcp.clients import McpClient
 from weakincentives.posix import display_path, no_time_limit, parents_of
@@ -77,7 +77,6 @@ class Step:
         undoes: The calls that it took back, if it is an undo.
         own: The paths that it changed itself; None if it is not known, as for a command. Other
             programs may have changed files at the same time.
-        is_alone: Whether nothing else changed files at the same time.
         created_at: When it ended.
     """
 
@@ -90,7 +89,6 @@ class Step:
     count: int = 0
     undoes: tuple[int, ...] = ()
     own: frozenset[str] | None = None
-    is_alone: bool = True
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -195,11 +193,11 @@ class History:
         if before is None or not (recording.paths or recording.is_open_ended):
             return None
         try:
-            after = self._present_state(f"after {tool}")
+            after = self._state_after(before, tool)
         except SnapshotError as error:
             self.problem = str(error)
             return None
-        if after is before:
+        if after is None:
             return None
         step = Step(
             number=self._last_number + 1,
@@ -210,22 +208,20 @@ class History:
             undoes=recording.undoes,
             own=None if recording.is_open_ended else frozenset(recording.paths),
         )
-        return self._add(self._with_paths(step))
+        # a comparison costs more than the rest, so it is only done if nothing else knows
+        changed = self._changed_paths(step) if step.own is None else step.own
+        parents = {parent for path in changed for parent in parents_of(path)}
+        paths = sorted(path for path in changed - parents if not is_tool_output(path))
+        return self._add(replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths)))
 
-    def _with_paths(self, step: Step) -> Step:
-        """Return a step with the paths that it changed."""
-        assert step.before is not None
-        assert step.after is not None
-        entries = diff(self._view(step.before), self._view(step.after), renames=False).entries
-        own = {each.path for each in entries if _is_own(step, each)}
-        parents = {parent for path in own for parent in parents_of(path)}
-        paths = sorted(path for path in own - parents if not is_tool_output(path))
-        return replace(
-            step,
-            paths=tuple(paths[:MAX_PATHS]),
-            count=len(paths),
-            is_alone=len(own) == len(entries),
-        )
+    def _state_after(self, before: FilesystemSnapshot, tool: str) -> FilesystemSnapshot | None:
+        """Return the state after a call; None if nothing has changed."""
+        after = self._take(f"after {tool}")
+        if State(self._view(before)).has_same_tree("", State(self._view(after))):
+            self._release(after)
+            return None
+        self._last_state = after
+        return after
 
     def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
         """Keep the present state under a name.
@@ -375,18 +371,29 @@ class History:
         if len(steps) < 2 or steps[-1].after is None:
             return False
         return (
-            all(step.is_alone for step in steps)
+            all(map(self._is_alone, steps))
             and all(one.after is other.before for one, other in pairwise(steps))
             and not self._differences(steps[-1].after, [""])
         )
+
+    def _is_alone(self, step: Step) -> bool:
+        """Return whether nothing else changed files at the same time as a call."""
+        return step.own is None or len(self._changed_paths(step)) == len(self._entries(step))
 
     def _undo_one(self, step: Step, chosen: Sequence[str] | None) -> set[str]:
         """Restore what one call changed, where it still is what the call left."""
         assert step.before is not None
         changed = self.changed_paths([step], chosen)
-        before = self._view(step.before)
-        live = self._live
-        wanted = [path for path in outermost(changed) if _has(before, path) or _has(live, path)]
+        before, live = self._view(step.before), self._live
+        kept = {
+            path for path in changed if _is_directory(before, path) and _is_directory(live, path)
+        }
+        # with its mode, a directory is restored with everything below it
+        modes = {
+            path for path in kept if live.stat(path).permissions != before.stat(path).permissions
+        }
+        places = outermost((changed - kept) | modes)
+        wanted = [path for path in places if _has(before, path) or _has(live, path)]
         if not wanted:
             return set()
         effect = diff(live, before, path=wanted, renames=False).entries
@@ -451,10 +458,13 @@ class History:
 
     def _changed_paths(self, step: Step) -> set[str]:
         """Return what a call changed, including directories."""
+        return {each.path for each in self._entries(step) if _is_own(step, each)}
+
+    def _entries(self, step: Step) -> Sequence[Change]:
+        """Return what is different after a call."""
         assert step.before is not None
         assert step.after is not None
-        entries = diff(self._view(step.before), self._view(step.after), renames=False).entries
-        return {each.path for each in entries if _is_own(step, each)}
+        return diff(self._view(step.before), self._view(step.after), renames=False).entries
 
     def _present_state(self, tag: str) -> FilesystemSnapshot:
         """Return a snapshot of the present state; the last one if nothing has changed."""
@@ -482,6 +492,11 @@ class History:
             needed.add(self._last_state.commit_ref)
         for reference in self._unpin.keys() - needed:
             self._unpin.pop(reference)()
+
+    def _release(self, snapshot: FilesystemSnapshot) -> None:
+        unpin = self._unpin.pop(snapshot.commit_ref, None)
+        if unpin is not None:
+            unpin()
 
     def close(self) -> None:
         """Let all states go."""
@@ -555,6 +570,13 @@ def _is_new_parent(change: Change, wanted: Sequence[str]) -> bool:
     """Return whether a change is a directory that a restored path needs above it."""
     is_new = change.before is None and change.is_directory
     return is_new and any(path.startswith(f"{change.path}/") for path in wanted)
+
+
+def _is_directory(filesystem: Filesystem, path: str) -> bool:
+    try:
+        return filesystem.stat(path).is_directory
+    except OSError:
+        return False
 
 
 def _has(filesystem: Filesystem, path: str) -> bool:
