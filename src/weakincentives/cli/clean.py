@@ -27,6 +27,7 @@ from weakincentives.cli.runs import (
     list_runs,
 )
 from weakincentives.cli.state import (
+    calls_path,
     describe_history,
     exclusive_lock,
     find_place,
@@ -298,7 +299,8 @@ def _find_histories(selection: Selection) -> Iterator[Item]:
         date = max((each.lstat().st_mtime for each in files), default=0.0)
         if selection.is_old(datetime.fromtimestamp(date, UTC)):
             size = sum(each.lstat().st_size for each in files)
-            yield Item(f"{_HISTORY}{describe_history(store)}", size, (store,))
+            paths = (calls_path(store), store)
+            yield Item(f"{_HISTORY}{describe_history(store)}", size, paths)
 
 
 def _find_cache() -> Iterator[Item]:

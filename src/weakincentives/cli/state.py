@@ -27,7 +27,7 @@ from weakincentives.posix import display_path, read_regular
 
 LAST = "last"
 """The argument that names the newest run."""
-_HISTORIES = "history"
+_HISTORIES, _CALLS = "history", "calls"
 _HISTORY_LENGTH = 32
 _HISTORY_LOCK, _HISTORY_MARKER = "wink.users", "wink.json"  # of a snapshot store
 _MAX_MARKER = 64 * 1024
@@ -78,6 +78,11 @@ def history_path(directory: Path) -> Path:
     """Return where the snapshots of a directory are kept that clients change in place."""
     name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:_HISTORY_LENGTH]
     return create_directory(_HISTORIES) / name
+
+
+def calls_path(store: Path) -> Path:
+    """Return where the calls are kept that changed a directory, given its snapshots."""
+    return create_directory(_CALLS) / store.name
 
 
 def list_histories() -> list[Path]:

@@ -122,14 +122,30 @@ class Checkpoint:
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
+class StepLog(Protocol):
+    """Keeps steps for later sessions."""
+
+    def load(self) -> Sequence[Step]:
+        """Return the steps of earlier sessions, numbered from 1, the oldest first."""
+        ...
+
+    def append(self, step: Step) -> None:
+        """Add a step of this session."""
+        ...
+
+
 class History:
     """The steps and checkpoints of a workspace.
 
     Not thread-safe: calls that change something run one after the other.
     """
 
-    def __init__(self, filesystem: Filesystem) -> None:
+    def __init__(self, filesystem: Filesystem, log: StepLog | None = None) -> None:
         """Keep the history of `filesystem`, from the first call of `start` on.
+
+        Args:
+            filesystem: The workspace.
+            log: Keeps the calls for later sessions, and has those of earlier ones.
 
         Raises:
             TypeError: The filesystem has no snapshots to compare and restore.
@@ -150,6 +166,10 @@ class History:
         self._unpin: dict[str, Callable[[], None]] = {}
         self.problem: str | None = None
         """Why the last call cannot be undone, if its state could not be kept."""
+        self._log: StepLog | None = None
+        for step in () if log is None else log.load():
+            self._add(step)
+        self._log = log
 
     # --- recording ---
 
@@ -157,7 +177,9 @@ class History:
         """Keep the present state as the start; does nothing if there is one."""
         if START not in self._checkpoints:
             state = self._last_state = self._take(START)
-            self._checkpoints[START] = Checkpoint(name=START, snapshot=state)
+            self._checkpoints[START] = Checkpoint(
+                name=START, snapshot=state, after=self._last_number
+            )
 
     def begin(self, *, bypasses_filesystem: bool = False) -> "Recording":
         """Keep the state before a call that may change something."""
@@ -454,6 +476,9 @@ class History:
             number, _ = self._steps.popitem(last=False)
             self._undone.pop(number, None)
             self._release_states()
+        if self._log is not None:
+            with suppress(OSError):  # a full disk must not fail a call that has happened
+                self._log.append(step)
         return step
 
     def _changed_paths(self, step: Step) -> set[str]:

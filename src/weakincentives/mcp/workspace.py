@@ -26,6 +26,7 @@ from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.execution import CallExecution
 from weakincentives.mcp.handlers import RequestHandlers
 from weakincentives.mcp.history import History, has_history
+from weakincentives.mcp.history_log import HistoryLog
 from weakincentives.mcp.history_tools import HistoryTools
 from weakincentives.mcp.mounting import mount
 from weakincentives.mcp.resources import WorkspaceResources
@@ -65,6 +66,7 @@ class McpWorkspace:
         read_only: bool = False,
         original: str | os.PathLike[str] | None = None,
         review_hint: str = _UNDO_ADVICE,
+        history_directory: str | os.PathLike[str] | None = None,
         on_client: Callable[[McpClient], object] | None = None,
         policies: Sequence[Policy] = (),
         settings: ToolSettings = ToolSettings(ascii_paths=False),  # noqa: B008 # it is frozen
@@ -85,6 +87,8 @@ class McpWorkspace:
             original: The directory that the workspace is a copy of. Clients know it by this name
                 and may send absolute paths below it.
             review_hint: What a person can do with all changes, for the tool `review`.
+            history_directory: Where calls are kept, outside the workspace, so that a later session
+                on the same directory and snapshots can undo them; by default none are.
             on_client: Called once for each client, with its first request.
             policies: Policies that may deny a call, checked in this order.
             settings: Limits and rules of the tools.
@@ -107,7 +111,8 @@ class McpWorkspace:
             tools = filesystem_tools(
                 dialect, settings=self._settings, extra_handlers=handlers, read_only=read_only
             )
-        history = History(filesystem) if has_history(filesystem) else None
+        log = None if history_directory is None else HistoryLog(Path(history_directory))
+        history = History(filesystem, log) if has_history(filesystem) else None
         history_tools: HistoryTools | None = None
         if history is not None:
             history_tools = HistoryTools(

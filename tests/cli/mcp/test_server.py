@@ -109,6 +109,15 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert copies() == []
     assert "wink review" not in errors
     assert "write_file docs/new.md" in wink("log", "last").out
+    calls = wink("mcp", project, "--calls").out
+    assert "call 2: write_file by tester, earlier session #1: docs/new.md" in calls
+    assert wink("mcp", project, "--undo", "2").code == 0
+    assert not (project / "docs" / "new.md").exists()
+    (project / "calc.py").write_text("mine\n")
+    refused = wink("mcp", project, "--undo", "1")
+    assert refused.code == 1
+    assert "calc.py" in refused.err
+    assert (project / "calc.py").read_text() == "mine\n"
     before = tmp_path / "before"
     assert wink("restore", "last", "1", "--to", before).code == 0
     assert (before / "calc.py").read_text() == CALC

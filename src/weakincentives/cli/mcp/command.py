@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -89,6 +90,15 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
 )
 @click.option("--dump", metavar="DIR", help="Directory for the recording of the session.")
 @click.option("--no-dump", is_flag=True, help="Record nothing.")
+@click.option(
+    "--calls", is_flag=True, help="List the calls that changed DIR in place, and end; see --undo."
+)
+@click.option(
+    "--undo",
+    type=click.IntRange(1),
+    metavar="CALL",
+    help="Take back a call that --calls lists, and end; what was changed since is not lost.",
+)
 @click.option("--any-directory", is_flag=True, help="Allow DIR to be your home directory or /.")
 @click.option("--config", metavar="FILE", help="Read this file instead of your wink.toml.")
 @click.option(
@@ -159,6 +169,9 @@ def command(
         raise click.exceptions.Exit(code)
     if options["scope"] or options["yes"]:
         raise click.UsageError("--scope and --yes need --install or --uninstall")
+    if options["calls"] or options["undo"] is not None:
+        _load_service().look_back(serve.directory, options["undo"], as_json=as_json)
+        return
     _serve(serve, _http_options(http, **options), as_json=as_json)
 
 
@@ -232,8 +245,11 @@ def _serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) ->
             f"To set up a client: wink mcp --install CLIENT, one of {', '.join(CLIENTS)}.\n"
             "To serve over HTTP: wink mcp --http. Press Ctrl-D or Ctrl-C to end."
         )
+    _load_service().serve(options, http, as_json=as_json)
+
+
+def _load_service() -> ModuleType:
     try:
-        service = import_module(_SERVICE)
+        return import_module(_SERVICE)
     except ModuleNotFoundError as error:
         raise click.ClickException(str(error)) from error
-    service.serve(options, http, as_json=as_json)

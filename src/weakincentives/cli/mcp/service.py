@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
+from mcp import Client
+from mcp.types import CallToolResult, Implementation, TextContent
 
+from weakincentives import __version__
 from weakincentives.cli.config import Settings, load_settings
 from weakincentives.cli.dumps import dump_directory, dump_id, link_timeline
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
@@ -33,7 +37,7 @@ from weakincentives.cli.run.sandbox import (
 from weakincentives.cli.run.view import QuietView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
 from weakincentives.cli.runs import MCP_MODEL, Status, begin_run, end_run, note_changes, rename_run
-from weakincentives.cli.state import history_path, new_place, new_session_id, place_id
+from weakincentives.cli.state import calls_path, history_path, new_place, new_session_id, place_id
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
@@ -96,6 +100,39 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
             serve_stdio(workspace)
         else:
             _serve_http(workspace, http, as_json=as_json)
+
+
+def look_back(directory: Path, call: int | None, *, as_json: bool) -> None:
+    """Print the calls that changed a directory in place, or take one of them back.
+
+    Raises:
+        ClickException: It cannot be taken back; the message says why.
+    """
+    store = history_path(directory)
+    with HostFilesystem(directory, git_dir=store, limits=_LIMITS) as filesystem:
+        workspace = McpWorkspace(filesystem, history_directory=calls_path(store))
+        try:
+            name, arguments = ("review", {}) if call is None else ("undo", {"call": call})
+            result = anyio.run(_call_tool, workspace, name, arguments)
+        finally:
+            workspace.close()
+    text = "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+    if as_json:
+        click.echo(json.dumps({"ok": not result.is_error, "text": text}))
+    else:
+        echo(text, err=bool(result.is_error))
+    if result.is_error:
+        raise click.exceptions.Exit(1)
+
+
+async def _call_tool(
+    workspace: McpWorkspace, name: str, arguments: dict[str, Any]
+) -> CallToolResult:
+    client = Client(
+        workspace.create_server(), client_info=Implementation(name="wink", version=__version__)
+    )
+    async with client:
+        return await client.call_tool(name, arguments)
 
 
 # --- the files ---
@@ -261,10 +298,17 @@ def _create_workspace(
         engine=engine,
         read_only=options.read_only,
         **_review_options(place),
+        history_directory=_calls_directory(place),
         shell_limits=replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds),
     )
     stack.callback(workspace.close)
     return workspace
+
+
+def _calls_directory(place: _Place) -> Path | None:
+    """Return where calls are kept for an undo after a restart; a copy ends with its session."""
+    is_in_place = place.copy is None and not place.filesystem.read_only
+    return calls_path(history_path(place.directory)) if is_in_place else None
 
 
 def _review_options(place: _Place) -> dict[str, Any]:
@@ -336,5 +380,8 @@ def _print_start(options: ServeOptions, place: _Place, sandbox: RunSandbox) -> N
     echo(f"Serving {what}{display_path(str(options.directory))} to MCP clients{mode}.")
     if str(sandbox):
         echo(str(sandbox).replace("The model", "A client").replace("model's", "client's"))
-    if place.review_command is not None and not options.read_only:
-        echo(f"Changes wait for you: {place.review_command}")
+    if place.review_command is not None:
+        echo(f"You decide about the changes with: {place.review_command}")
+    elif not options.read_only:
+        name = shlex.quote(str(options.directory))
+        echo(f"To see and undo the changes: wink mcp {name} --calls")
