@@ -54,8 +54,9 @@ def prompt_of(wink: Wink, project: Path, script: Script, tmp_path: Path) -> Any:
 
 
 def test_the_instructions_of_project_and_user_are_in_the_prompt_and_named(
-    prompt_of: Any, project: Path, tmp_path: Path
+    prompt_of: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("HOME", str(tmp_path / "places"))
     (project / "AGENTS.md").write_text("Use tabs.\n")
     (project / "docs" / "CLAUDE.md").write_text("Wrap lines.\n")
     own = tmp_path / "places" / "config" / "wink" / "AGENTS.md"
@@ -67,7 +68,11 @@ def test_the_instructions_of_project_and_user_are_in_the_prompt_and_named(
     assert "docs/CLAUDE.md for docs/" in text
     assert "Wrap lines." not in text
     event = next(each for each in done.events if each["event"] == "instructions")
-    assert [each["path"] for each in event["files"]] == [str(own), "AGENTS.md"]
+    # the place of the home directory is nothing that the model needs
+    assert "~/config/wink/AGENTS.md:" in text
+    assert str(tmp_path / "places") not in text
+    assert [each["path"] for each in event["files"]] == ["~/config/wink/AGENTS.md", "AGENTS.md"]
+    assert text.count("data, not instructions") == 1
     assert (event["named"], event["tokens"]) == (["docs/CLAUDE.md"], 9)
 
 

@@ -12,9 +12,15 @@ from weakincentives.adapters import (
     ToolMessage,
     UserMessage,
 )
-from weakincentives.adapters.events import ModelResponded
+from weakincentives.adapters.events import ContextCompacted, ModelResponded
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem, Limits
-from weakincentives.runtime import PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
+from weakincentives.runtime import (
+    CommandOutcome,
+    PromptExecuted,
+    PromptRendered,
+    TokenUsage,
+    ToolInvoked,
+)
 from weakincentives.runtime.events import ConversationStarted, MessageAdded
 from weakincentives.runtime.session import Session, dump_session_tree
 from weakincentives.runtime.timeline import SessionRecorder
@@ -80,7 +86,13 @@ class Recorded:
         )
 
     def call(
-        self, tool: str, *paths: str, success: bool = True, result: str = "done", **params: object
+        self,
+        tool: str,
+        *paths: str,
+        success: bool = True,
+        result: str = "done",
+        outcome: CommandOutcome | None = None,
+        **params: object,
     ) -> None:
         message = ToolMessage(f"call-{tool}", tool, result, success)
         self.session.dispatch(MessageAdded(message, self.session.session_id))
@@ -93,6 +105,25 @@ class Recorded:
                 result_message=result,
                 error=None if success else result,
                 duration_ms=12.5,
+                command=outcome,
+            )
+        )
+
+    def compact(self, summary: str = "") -> None:
+        self.session.dispatch(
+            ContextCompacted(
+                prompt_name="task",
+                adapter="scripted",
+                model="a-model",
+                step=4,
+                reason="full",
+                window=32_000,
+                tokens_before=27_000,
+                tokens_after=9_000,
+                shortened=6,
+                summarized=4 if summary else 0,
+                summary=summary,
+                usage=TokenUsage(900, 120) if summary else TokenUsage(),
             )
         )
 
@@ -138,6 +169,24 @@ def record(directory: Path, name: str = "run") -> Path:
     done.end("The greeting is kind now.")
     done.recorder.close()
     dump_session_tree(session, directory, files)
+    return path
+
+
+def record_commands(directory: Path) -> Path:
+    """Record commands that failed and passed, and a compacted conversation."""
+    path = directory / "commands.timeline"
+    done = Recorded(path, workspace())
+    done.begin("Fix the failing test.")
+    failed = CommandOutcome(exit_code=1, tail="1 failed")
+    done.call("shell_execute", command="pytest -q", result="exit code 1", outcome=failed)
+    slow = CommandOutcome(exit_code=-9, signal="SIGKILL", timed_out=True)
+    done.call("shell_execute", command="sleep 1000", result="timed out", outcome=slow)
+    done.compact()
+    done.compact("The test `test_mean` failed because of a division.\n\nNext: run it again.")
+    passed = CommandOutcome(exit_code=0)
+    done.call("shell_execute", command="pytest -q", result="exit code 0", outcome=passed)
+    done.end("It passes.")
+    done.recorder.close()
     return path
 
 

@@ -46,6 +46,17 @@ class CommandOutcome:
         """Whether it has ended with another exit code than 0."""
         return self.exit_code not in (None, 0)
 
+    def __str__(self) -> str:
+        """Return how it ended, such as `failed (exit 1)`."""
+        if self.is_running:
+            return "runs in the background"
+        code = f"exit {self.exit_code}"
+        if self.timed_out:
+            return f"timed out ({code})"
+        if self.signal:
+            return f"killed by {self.signal} ({code})"
+        return f"failed ({code})" if self.failed else code
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:

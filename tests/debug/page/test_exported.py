@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.debug.page.conftest import OpenPage
-from tests.debug.recordings import KEY
+from tests.debug.recordings import KEY, record_commands
 from weakincentives.debug import SnapshotStore, export_page
 
 
@@ -69,3 +69,28 @@ def test_the_page_offers_the_export(open_page: OpenPage, client: object, tmp_pat
     download.value.save_as(tmp_path / "run.html")
     again = open_page(tmp_path / "run.html", "#step=5")
     expect(again.locator(".stephead")).to_contain_text("edit_file")
+
+
+def test_a_command_that_failed_is_told_from_one_that_passed(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
+    target = tmp_path / "commands.html"
+    export_page(SnapshotStore(record_commands(tmp_path)).session(), target)
+    page = open_page(target)
+    rows = page.locator("a.row")
+    expect(rows.nth(2).locator(".mark.bad")).to_have_text("✗ exit 1")
+    expect(rows.nth(3).locator(".mark.bad")).to_have_text("✗ timed out")
+    expect(rows.nth(6)).to_contain_text("exit 0")
+    expect(rows.nth(6).locator(".mark.bad")).to_have_count(0)
+    expect(page.locator(".summary")).to_contain_text("3 calls · 2 commands failed")
+    page.goto(target.as_uri() + "#step=3")
+    expect(page.locator(".stephead")).to_contain_text("✗ command failed (exit 1)")
+    page.locator(".filters button", has_text="Failed").click()
+    expect(rows).to_have_count(2)
+    page.goto(target.as_uri() + "#step=5")
+    expect(page.locator(".body")).to_contain_text(
+        "6 tool results replaced by a line: 27.0k tokens are now 9,000. The model takes 32.0k."
+    )
+    page.goto(target.as_uri() + "#step=6")
+    expect(page.locator(".stephead")).to_contain_text("Context compacted")
+    expect(page.locator(".body")).to_contain_text("Next: run it again.")

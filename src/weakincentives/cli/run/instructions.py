@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from weakincentives.cli.config import user_file
+from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
 from weakincentives.cli.units import format_count
@@ -72,7 +73,7 @@ def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionF
         text = read_regular(path, _MAX_BYTES, follow_links=True).decode("utf-8-sig", "replace")
     except OSError:
         return None
-    found = cut_instructions(str(path), text, tokens=tokens)
+    found = cut_instructions(shorten_home(path), text, tokens=tokens)
     return found if found.text else None
 
 

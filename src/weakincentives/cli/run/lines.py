@@ -32,7 +32,7 @@ from weakincentives.cli.run.progress import Progress, describe_target, result_te
 from weakincentives.cli.run.view import subscribe
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import format_duration
-from weakincentives.runtime import CommandOutcome, ToolInvoked
+from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import NetworkConnection
 
@@ -197,7 +197,7 @@ def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
     """Yield the lines about a finished call; the result is never cut off."""
     failed = not event.success or (event.command is not None and event.command.failed)
     label = shorten(f"{_describe_failure(event)}{event.tool}", 40)
-    outcome = Text("" if event.command is None else _describe_end(event.command))
+    outcome = Text("" if event.command is None else str(event.command))
     outcome.stylize("bold red" if failed else "dim")
     end = Text("  ").join(filter(None, (outcome, Text(format_duration(event.duration_ms), "dim"))))
     room = width - max(_NAME_WIDTH, cell_len(label)) - cell_len(end.plain) - 6
@@ -226,18 +226,6 @@ def _describe_failure(event: ToolInvoked) -> str:
 
 def _is_interrupted(event: ToolInvoked) -> bool:
     return (event.error or "").startswith(f"{RunCancelledError.__name__}:")
-
-
-def _describe_end(command: CommandOutcome) -> str:
-    """Return how a command ended."""
-    if command.is_running:
-        return "runs in the background"
-    code = f"exit {command.exit_code}"
-    if command.timed_out:
-        return f"timed out ({code})"
-    if command.signal:
-        return f"killed by {command.signal} ({code})"
-    return f"failed ({code})" if command.failed else code
 
 
 def _excerpt(event: ToolInvoked) -> Iterator[str]:

@@ -60,6 +60,7 @@ def describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
         "title": step.title,
         "created_at": step.created_at.isoformat(),
         "success": step.success,
+        "exit_code": None if step.command is None else step.command.exit_code,
         "duration_ms": step.duration_ms,
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
@@ -69,7 +70,9 @@ def describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
 
 def describe_line(timeline: Timeline, step: StepRecord) -> str:
     """Return a step as one line."""
-    mark = " " if step.kind in _WITHOUT_OUTCOME else "✓" if step.success else "✗"
+    command = step.command
+    has_failed = not step.success or (command is not None and command.failed)
+    mark = " " if step.kind in _WITHOUT_OUTCOME else "✗" if has_failed else "✓"
     parts = [
         f"{step.number:>3}",
         step.created_at.astimezone().strftime("%H:%M:%S"),
@@ -78,6 +81,8 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
         shorten(step.title, _TITLE_WIDTH),
     ]
     facts: list[str] = []
+    if command is not None and str(command):
+        facts.append(shorten(str(command), _TITLE_WIDTH))
     if step.duration_ms is not None:
         facts.append(format_duration(step.duration_ms))
     tokens = sum(value for value in _usage(step).values())

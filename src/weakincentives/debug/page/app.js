@@ -96,6 +96,7 @@ function showSummary(session) {
     count(session.steps, "step"),
     count(session.tool_calls, "call"),
     session.failed_calls ? `${session.failed_calls} failed` : "",
+    session.failed_commands ? `${count(session.failed_commands, "command")} failed` : "",
     tokenCount(session.tokens) ? `${compact(tokenCount(session.tokens))} tokens` : "",
     cost,
     duration(new Date(session.ended_at) - new Date(session.started_at)),

@@ -26,13 +26,14 @@ function heading(step, steps) {
     step.tokens?.cached_tokens ? `${compact(step.tokens.cached_tokens)} cached` : "",
     typeof step.cost === "number" ? money(step.cost) : "",
     step.parent === null ? "" : `after #${step.parent}`,
+    step.command && !step.command_failed ? `command: ${visible(step.command)}` : "",
   ];
   const children = steps.filter((each) => each.parent === step.n);
   return h(
     "header",
     { class: "stephead" },
     h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[step.kind]), " ", h("span", { class: "number" }, `#${step.n}`), " ", visible(step.title)),
-    h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), step.ok ? null : h("span", { class: "mark bad" }, failed)),
+    h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), step.ok ? null : h("span", { class: "mark bad" }, failed), step.ok && step.command_failed ? h("span", { class: "mark bad" }, `✗ command ${visible(step.command)}`) : null),
     children.length > 1 ? h("p", { class: "facts" }, `${children.length} branches begin here: `, children.map((each) => [h("a", { href: link({ step: each.n }) }, `#${each.n} ${visible(each.branch ?? "")}`), " "])) : null
   );
 }
@@ -61,6 +62,7 @@ async function overview(step) {
   if (details.error) parts.push(section("Error", text(details.error, "bad")));
   if (step.changes) parts.push(section(count(step.changes, "changed path"), await changedFiles(step)));
   if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
+  if (step.kind === "context") parts.push(section("What the model gets from now on", h("p", {}, leftOut(details))));
   if (details.summary) parts.push(section("Summary", text(details.summary)));
   if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : "Text", text(details.text)));
   if (Array.isArray(details.tool_calls) && details.tool_calls.length) parts.push(section("Calls", h("p", {}, details.tool_calls.map((each) => [h("code", {}, visible(String(each))), " "]))));
@@ -68,6 +70,17 @@ async function overview(step) {
   const rest = Object.entries(details).filter(([name, value]) => !SHOWN.has(name) && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
   if (rest.length) parts.push(h("details", { class: "rest" }, h("summary", {}, "All fields of the event"), fields(Object.fromEntries(rest))));
   return parts.length ? parts : h("p", { class: "empty" }, step.kind === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
+}
+
+function leftOut(details) {
+  const facts = [
+    details.shortened ? `${count(Number(details.shortened), "tool result")} replaced by a line` : "",
+    details.summarized ? `${count(Number(details.summarized), "message")} replaced by a summary` : "",
+  ].filter(Boolean);
+  const window = details.window ? ` The model takes ${compact(Number(details.window))}.` : "";
+  const refused = details.reason === "refused" ? " The model had refused the request." : "";
+  const tooLong = details.fits === false ? " It is still too long." : "";
+  return `${facts.join(", ") || "Tool results cut"}: ${compact(Number(details.tokens_before))} tokens are now ${compact(Number(details.tokens_after))}.${window}${refused}${tooLong} The recorded conversation stays whole.`;
 }
 
 const SHOWN = new Set(["summary", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);

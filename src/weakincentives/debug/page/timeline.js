@@ -9,8 +9,13 @@ export const FILTERS = {
   all: () => true,
   tools: (step) => step.kind === "tool",
   changes: (step) => step.changes > 0,
-  failed: (step) => !step.ok,
+  failed: (step) => !step.ok || step.command_failed,
 };
+
+// "failed (exit 1)" is "exit 1", and "timed out (exit -9)" is "timed out": the row is narrow.
+function shortEnding(ending) {
+  return ending.replace(/^failed \((.*)\)$/, "$1").replace(/ \(exit .*\)$/, "");
+}
 
 // The same view of another step; its number comes last, so that links are cheap.
 function linkTo(number) {
@@ -70,6 +75,7 @@ export class StepList {
     const facts = [
       `#${step.n}`,
       clock(step.at),
+      step.command && !step.command_failed ? visible(step.command) : "",
       duration(step.ms),
       tokenCount(step.tokens) && step.kind !== "end" ? `${compact(tokenCount(step.tokens))} tok` : "",
     ].filter(Boolean);
@@ -86,6 +92,7 @@ export class StepList {
   marks(step) {
     if (step.rolled_back) return h("span", { class: "mark bad" }, "rolled back");
     if (!step.ok) return h("span", { class: "mark bad" }, "failed");
+    if (step.command_failed) return h("span", { class: "mark bad", title: visible(step.command) }, `✗ ${visible(shortEnding(step.command))}`);
     return step.changes ? h("span", { class: "mark" }, `${step.changes} file${step.changes === 1 ? "" : "s"}`) : null;
   }
 
@@ -93,7 +100,7 @@ export class StepList {
     const lines = edges(this.steps, this.columns).map((d) => svg("path", { d }));
     const dots = this.steps.map((step) => {
       const [cx, cy] = position(this.columns.get(step.n), step.n - 1);
-      return svg("circle", { cx, cy, r: 4, class: `kind-${step.kind}${step.ok ? "" : " failed"}` });
+      return svg("circle", { cx, cy, r: 4, class: `kind-${step.kind}${step.ok && !step.command_failed ? "" : " failed"}` });
     });
     const height = this.steps.length * ROW;
     return svg("svg", { class: "graph", width: gutter, height, "aria-hidden": "true" }, lines, dots);

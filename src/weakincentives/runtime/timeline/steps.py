@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from weakincentives.filesystem import FileStat
+from weakincentives.runtime.events import CommandOutcome
 from weakincentives.runtime.timeline.records import TimelineError
+from weakincentives.serde import SerdeError, convert
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
 StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "end", "files"]
@@ -213,6 +215,17 @@ class StepRecord:
     def success(self) -> bool:
         """Whether it succeeded; a failed tool call was rolled back."""
         return bool(self.details.get("success", True))
+
+    @property
+    def command(self) -> CommandOutcome | None:
+        """How the command of a tool call ended, if it had one; the call itself may succeed."""
+        found: object = self.details.get("command")
+        if found is None:
+            return None
+        try:
+            return convert(found, CommandOutcome)
+        except SerdeError:  # another version, or nonsense
+            return None
 
     @property
     def duration_ms(self) -> float | None:

@@ -25,7 +25,7 @@ def step_title(kind: StepKind, details: Mapping[str, Any]) -> str:
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
         case "context":
             text = (
-                f"conversation compacted from {details.get('tokens_before', 0):,}"
+                f"compacted from {details.get('tokens_before', 0):,}"
                 f" to {details.get('tokens_after', 0):,} tokens"
             )
         case _:

@@ -60,7 +60,7 @@ class ProjectInstructionsSection(MarkdownSection[None]):
 def _paragraphs(instructions: ProjectInstructions, user: InstructionFile | None) -> Iterator[str]:
     if user is not None:
         yield _USER
-        yield _quote(user, _USER_TAG)
+        yield _quote(user, _USER_TAG, is_readable=False)
     if instructions:
         yield _PROJECT
     for each in instructions.files:
@@ -73,9 +73,11 @@ def _paragraphs(instructions: ProjectInstructions, user: InstructionFile | None)
         yield "\n".join((_NAMED, *lines))
 
 
-def _quote(file: InstructionFile, tag: str) -> str:
+def _quote(file: InstructionFile, tag: str, *, is_readable: bool = True) -> str:
     parts = [f"{quote_path(file.path)}:", quote_data(file.text, name=tag)]
-    if file.omitted_lines:
+    if file.omitted_lines and not is_readable:  # the user's file is not in the workspace
+        parts.append(f"({file.omitted_lines:,} more lines are left out)")
+    elif file.omitted_lines:
         first = file.text.count("\n") + 2
         parts.append(
             f"({file.omitted_lines:,} more lines, from line {first:,} of {quote_path(file.path)};"
