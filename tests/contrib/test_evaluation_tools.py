@@ -122,7 +122,7 @@ def test_the_call_of_every_dialect_gives_the_same_result(monty: Engine, dialect:
         ("anthropic-editor", "code_execution"),
         ("openai", "python code_interpreter evaluate_python"),
         ("gemini", "code_execution"),
-        ("mcp", "run_python_code execute_code"),
+        ("mcp", "evaluate_python run_python_code execute_code"),
     ],
 )
 def test_the_tool_has_the_name_that_models_know(monty: Engine, dialect: DialectName, names: str):

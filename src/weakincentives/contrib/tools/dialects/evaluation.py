@@ -33,7 +33,14 @@ Read files with read_text(path), and write them with write_text(path, content), 
 replaces; with a third argument, "create" fails if the file exists, and "append" adds to its end.
 If the code fails, nothing is written."""
 _ALIASES = {"python_code": "code", "source": "code", "script": "code", "input": "code"}
-_OTHER_NAMES = ("evaluate_python", "python", "code_interpreter", "code_execution", "execute_code")
+_OTHER_NAMES = (
+    "evaluate_python",
+    "python",
+    "code_interpreter",
+    "code_execution",
+    "execute_code",
+    "run_python_code",
+)
 _EVALUATE = pass_through("evaluate_python", EvalParams, _PURPOSE, aliases={"python_code": "code"})
 
 
@@ -66,6 +73,6 @@ EVALUATION_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "anthropic-editor": _code_tool("code_execution"),
     "openai": _code_tool("python"),
     "gemini": _code_tool("code_execution"),
-    "mcp": _code_tool("run_python_code"),
+    "mcp": _code_tool("evaluate_python"),
 }
 """The tool of each dialect that evaluates Python code."""
