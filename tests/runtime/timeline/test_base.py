@@ -5,7 +5,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import UserMessage
-from weakincentives.filesystem import HostFilesystem, Limits, ReadableFilesystem
+from weakincentives.filesystem import Content, HostFilesystem, Limits, ReadableFilesystem
+from weakincentives.filesystem.base import State
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.runtime import ConversationStarted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session import Session
@@ -309,6 +310,34 @@ def test_a_recording_with_a_base_continues(files: HostFilesystem, path: Path):
             True,
             ("large.bin", "src/new.txt", "src/other.txt"),
         )
+
+
+def test_a_recording_that_continues_reads_only_what_changed(
+    files: HostFilesystem, root: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    names = ["large.bin", "nothing.txt", "src/app.py", "src/deep/er/caf\u00e9.txt", "src/run.sh"]
+    while None in State(files).known_ids(names):  # a file must be a moment old for that
+        files.snapshot()
+    session = Session()
+    with record(files, path, session):
+        files.write("src/new.txt", "1")
+        call(session)
+    (root / "src/same.txt").write_text("y\n")  # of the same size
+    opened: set[str] = set()
+    contents = files._contents
+
+    def note(paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        for name, content in contents(paths):
+            opened.add(name)
+            yield name, content
+
+    monkeypatch.setattr(files, "_contents", note)
+    with SessionRecorder(session, path, files, at=2):
+        pass
+    assert opened == {"src/new.txt", "src/same.txt"}
+    with Timeline(path) as timeline:
+        assert timeline.step(3).files.paths == ("src/same.txt",)
+        assert timeline.files(3).read("src/same.txt").content == "y\n"
 
 
 def recorder_paths(path: Path) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ class FileTracker:
         files: list[FileStat] = []
         for each in self._walk(state, path, found, removed):
             known = self._entries.get(each.path)
-            if each.is_file and not self._has_kept_content(known, each):
+            if each.is_file and not self._has_kept_content(state, known, each):
                 files.append(each)
                 continue
             entry = _describe(each, known)
@@ -185,11 +185,19 @@ class FileTracker:
         if self._leave_out is not None:
             self._leave_out.keep(path)
 
-    def _has_kept_content(self, known: Entry | None, found: FileStat) -> bool:
-        """Return whether a file in a walk need not be read: no event named it."""
-        if not self._must_walk or self._must_read_all or found.path in self._paths:
+    def _has_kept_content(self, state: State, known: Entry | None, found: FileStat) -> bool:
+        """Return whether a file in a walk need not be read.
+
+        No event named it. If anything may have changed, it also has the stat with which a
+        snapshot found the same content.
+        """
+        if not self._must_walk or found.path in self._paths:
             return False
-        return known is not None and known.kind == "file" and known.size == found.size_bytes
+        if known is None or known.kind != "file" or known.size != found.size_bytes:
+            return False
+        if not self._must_read_all:
+            return True
+        return known.blob is not None and state.known_id(found) == known.blob
 
     def _make_way(self, found: FileStat, removed: list[str]) -> None:
         """Remove a directory that is something else now, with everything below it."""
