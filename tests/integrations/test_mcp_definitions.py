@@ -113,17 +113,19 @@ def test_the_top_level_is_a_plain_object_as_providers_demand():
 
 def test_prose_in_a_schema_is_cleaned_and_names_that_look_like_prose_are_not():
     said = {"description": "a\u200bb" + "c" * 2_000, "type": "string"}
-    cleaned = schema_of({"properties": {"description": said}})["properties"]["description"]
+    found = schema_of({"properties": {"description": said, "properties": said}})["properties"]
+    cleaned = found["description"]
+    assert found["properties"] == cleaned
     assert cleaned == {"description": "ab" + "c" * 998 + " [...]", "type": "string"}
 
 
 def bomb() -> dict[str, Any]:
     """Return a small schema that is huge with its references resolved."""
     levels = {
-        f"l{n}": {"properties": {each: {"$ref": f"#/$defs/l{n + 1}"} for each in "ab"}}
-        for n in range(12)
+        f"l{n}": {"properties": {each: {"$ref": f"#/$defs/l{n + 1}"} for each in "abcdefgh"}}
+        for n in range(5)
     }
-    return {"properties": {"a": {"$ref": "#/$defs/l0"}}, "$defs": {**levels, "l12": {}}}
+    return {"properties": {"a": {"$ref": "#/$defs/l0"}}, "$defs": {**levels, "l5": {}}}
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -168,23 +168,16 @@ def _resolve_top_level(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _clean(node: object, key: str = "", *, is_schema: bool = True) -> object:
-    """Return a copy with prose cleaned.
-
-    Args:
-        node: A part of a schema.
-        key: The key that it has in the object around it.
-        is_schema: Whether that object is a schema, and not a mapping of names to schemas.
-    """
+def _clean(node: object, key: str = "") -> object:
+    """Return a copy of a part of a schema with prose cleaned; `key` is its key in an object."""
     if isinstance(node, str):
-        return _clean_string(node, is_prose=is_schema and key in _PROSE)
+        return _clean_string(node, is_prose=key in _PROSE)
     if isinstance(node, list):
         return [_clean(each) for each in cast("list[object]", node)]
     if not isinstance(node, dict):
         return node
-    names_schemas = is_schema and key in {"properties", "patternProperties", "$defs", "definitions"}
     return {
-        _clean_string(name, is_prose=False): _clean(each, name, is_schema=not names_schemas)
+        _clean_string(name, is_prose=False): _clean(each, name)
         for name, each in cast("dict[str, object]", node).items()
     }
 
