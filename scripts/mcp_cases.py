@@ -63,7 +63,19 @@ LINKS: Mapping[str, str] = {
 """Links and their targets; the directory of a call is two levels below `secret.txt`."""
 
 LONG = b"".join(b"line %d\n" % number for number in range(1, 5_001))
-HUGE = b"".join(b"line %08d of a huge file\n" % number for number in range(1, 1_000_001))
+_LINE_END = "The last line keeps its line end; the reference server cuts it off."
+_TAIL = (
+    "Returns the last lines of the file. The reference server counts the empty text after the last"
+    " newline as a line, and returns one less."
+)
+_NO_LINKS = "Links are not followed; the error names the target to use instead."
+_PAGED = (
+    "At most 2,000 lines per call, and the result says where to go on. The reference server sends"
+    " the whole file to the model."
+)
+_CRLF = "Every line end stays as it is. The reference server writes all of them as LF."
+_REFUSED = "Refused, because nothing would change. The reference server reports success."
+HUGE = b"".join(b"line %08d of a huge file\n" % number for number in range(1, 280_001))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,34 +137,47 @@ READING = (
     _read("a byte order mark", "bom.txt"),
     _read("no newline at the end", "noend.txt"),
     _read("an empty file", "empty.txt"),
-    _read("`head`", "plain.txt", head=2),
-    _read("`head` beyond the end", "plain.txt", head=99),
-    _read("`head`, CRLF", "crlf.txt", head=2),
-    _read("`tail`", "plain.txt", tail=2),
+    _read("`head`", "plain.txt", _LINE_END, head=2),
+    _read("`head` beyond the end", "plain.txt", _LINE_END, head=99),
+    _read("`head`, CRLF", "crlf.txt", _LINE_END, head=2),
+    _read("`tail`", "plain.txt", _TAIL, tail=2),
     _read("`tail`, no newline at the end", "noend.txt", tail=1),
     _read("`tail` beyond the end", "plain.txt", tail=99),
-    _read("`tail`, CRLF", "crlf.txt", tail=2),
+    _read("`tail`, CRLF", "crlf.txt", _TAIL, tail=2),
     _read("`head` and `tail`", "plain.txt", head=1, tail=1),
     _read("`head` of 0", "plain.txt", head=0),
     _read("a missing file", "missing.txt"),
     _read("a directory", "sub"),
     _read("Latin-1", "latin.txt"),
-    _read("a NUL in a text", "nul.txt"),
-    _read("a binary file", "binary.bin"),
+    _read("a NUL in a text", "nul.txt", "Shown as a hex dump."),
+    _read(
+        "a binary file",
+        "binary.bin",
+        "Shown as a hex dump. The reference server sends broken text.",
+    ),
     _read("a non-ASCII name", "caf\u00e9.txt"),
-    _read("the same name, decomposed", "cafe\u0301.txt"),
+    _read(
+        "the same name, decomposed",
+        "cafe\u0301.txt",
+        "The error suggests the file that has the name in its other form.",
+    ),
     _read("a space in a name", "two words.txt"),
     _read("Japanese", "\u65e5\u672c.txt"),
     _read("a name in another case", "PLAIN.TXT"),
     _read("an ignored file", "ignored.txt"),
-    _read("a link inside", "inside"),
-    _read("a directory link inside", "linked/other.md"),
-    _read("5,000 lines", "long.txt", files={"long.txt": LONG}),
-    _read("30 MB", "huge.txt", files={"huge.txt": HUGE}),
-    _read("30 MB, `head`", "huge.txt", head=3, files={"huge.txt": HUGE}),
-    _read("30 MB, `tail`", "huge.txt", tail=3, files={"huge.txt": HUGE}),
+    _read("a link inside", "inside", _NO_LINKS),
+    _read("a directory link inside", "linked/other.md", _NO_LINKS),
+    _read("5,000 lines", "long.txt", _PAGED, files={"long.txt": LONG}),
+    _read("8 MB", "huge.txt", _PAGED, files={"huge.txt": HUGE}),
+    _read("8 MB, `head`", "huge.txt", _LINE_END, head=3, files={"huge.txt": HUGE}),
+    _read("8 MB, `tail`", "huge.txt", _TAIL, tail=3, files={"huge.txt": HUGE}),
     _read("an argument of the wrong type", "plain.txt", head="two"),
-    _read("an unknown argument", "plain.txt", mode="r"),
+    _read(
+        "an unknown argument",
+        "plain.txt",
+        "The error names the arguments that there are. The reference server ignores it.",
+        mode="r",
+    ),
     Case("Reading", "no path", "read_text_file", {}),
     _path("Reading", "the deprecated name", "read_file", "HERE/plain.txt"),
     Case(
@@ -167,6 +192,7 @@ READING = (
     _path("Reading", "any other file", "read_media_file", "HERE/binary.bin"),
     _path("Reading", "media that is missing", "read_media_file", "HERE/missing.png"),
 )
+_LINK_INFO = "Says that it is a link and where it points, and nothing about the target."
 ESCAPES = tuple(
     _path("Escapes", title, tool, path, why, **more)
     for title, tool, path, why, more in (
@@ -187,10 +213,11 @@ ESCAPES = tuple(
         ("listing", "list_directory", "HERE/outside-dir", "", {}),
         ("the tree of a link", "directory_tree", "HERE/outside-dir", "", {}),
         ("searching", "search_files", "HERE/outside-dir", "", {"pattern": "**"}),
-        ("information", "get_file_info", "HERE/outside", "", {}),
+        ("information", "get_file_info", "HERE/outside", _LINK_INFO, {}),
         ("media", "read_media_file", "HERE/outside", "", {}),
     )
 )
+_PARENTS = "Missing directories are created. The reference server fails."
 WRITING = (
     _write("a new file", "new.txt", "new\n"),
     _write("over an existing file", "plain.txt", "other\n"),
@@ -202,9 +229,9 @@ WRITING = (
     _write("a non-ASCII name", "th\u00e9.txt", "tea\n"),
     _write("an ignored file", "ignored.txt", "changed\n"),
     _write("a hidden file", ".new", "x\n"),
-    _write("in a missing directory", "a/b/new.txt", "x\n"),
+    _write("in a missing directory", "a/b/new.txt", "x\n", _PARENTS),
     _write("to a directory", "sub", "x\n"),
-    _write("through a link inside", "inside", "x\n"),
+    _write("through a link inside", "inside", "x\n", _NO_LINKS),
     _write("a name of 300 characters", "n" * 300, "x\n"),
     _write("100,000 characters", "new.txt", "0123456789" * 10_000),
 )
@@ -214,26 +241,53 @@ EDITING = (
     _edit("an edit of an edit", "plain.txt", ("alpha", "first"), ("first", "second")),
     _edit("no match", "plain.txt", ("delta", "DELTA")),
     _edit("the second does not match", "plain.txt", ("alpha", "ALPHA"), ("delta", "DELTA")),
-    _edit("two places match", "twice.txt", ("x = 1", "x = 9")),
-    _edit("CRLF line ends", "crlf.txt", ("two", "TWO")),
-    _edit("CRLF, several lines", "crlf.txt", ("one\ntwo", "1\n2")),
-    _edit("mixed line ends", "mixed.txt", ("two", "TWO")),
+    _edit(
+        "two places match",
+        "twice.txt",
+        ("x = 1", "x = 9"),
+        why="Refused with the lines of both. The reference server changes the first one.",
+    ),
+    _edit("CRLF line ends", "crlf.txt", ("two", "TWO"), why=_CRLF),
+    _edit("CRLF, several lines", "crlf.txt", ("one\ntwo", "1\n2"), why=_CRLF),
+    _edit("mixed line ends", "mixed.txt", ("two", "TWO"), why=_CRLF),
     _edit("a byte order mark", "bom.txt", ("one", "ONE")),
     _edit("no newline at the end", "noend.txt", ("two", "TWO")),
-    _edit("wrong indentation", "indent.py", ("def f(self):\nreturn 1", "def g(self):\nreturn 2")),
+    _edit(
+        "wrong indentation",
+        "indent.py",
+        ("def f(self):\nreturn 1", "def g(self):\nreturn 2"),
+        why="Refused with the closest lines. The reference server writes `return 2` at the start of"
+        " the line, which is no Python.",
+    ),
     _edit("removing a line", "plain.txt", ("beta\n", "")),
     _edit("`$&` in the new text", "plain.txt", ("beta", "$& $1 \\1")),
     _edit("a fence in the text", "plain.txt", ("beta", "```\nbeta\n```")),
     _edit("`dryRun`", "plain.txt", ("beta", "BETA"), dryRun=True),
     _edit("`dryRun` without a match", "plain.txt", ("delta", "x"), dryRun=True),
-    _edit("no edits", "plain.txt"),
-    _edit("an empty old text", "plain.txt", ("", "x")),
-    _edit("old and new the same", "plain.txt", ("beta", "beta")),
+    _edit("no edits", "plain.txt", why=_REFUSED),
+    _edit(
+        "an empty old text",
+        "plain.txt",
+        ("", "x"),
+        why="Refused, because it says nothing about the place. The reference server inserts the new"
+        " text at the start.",
+    ),
+    _edit("old and new the same", "plain.txt", ("beta", "beta"), why=_REFUSED),
     _edit("permissions of a script", "script.sh", ("hi", "bye")),
     _edit("a missing file", "missing.txt", ("a", "b")),
-    _edit("Latin-1", "latin.txt", ("th", "T")),
-    _edit("a binary file", "binary.bin", ("ABC", "abc")),
-    _edit("through a link inside", "inside", ("beta", "BETA")),
+    _edit(
+        "Latin-1",
+        "latin.txt",
+        ("th", "T"),
+        why="The other bytes stay. The reference server replaces every `\u00e9` by U+FFFD.",
+    ),
+    _edit(
+        "a binary file",
+        "binary.bin",
+        ("ABC", "abc"),
+        why="Refused. The reference server destroys the file.",
+    ),
+    _edit("through a link inside", "inside", ("beta", "BETA"), why=_NO_LINKS),
 )
 DIRECTORIES = (
     _path("Directories and moves", "a new directory", "create_directory", "HERE/a/b/c"),
@@ -242,11 +296,20 @@ DIRECTORIES = (
     _move("renaming a file", "plain.txt", "renamed.txt"),
     _move("over an existing file", "plain.txt", "noend.txt"),
     _move("onto itself", "plain.txt", "plain.txt"),
-    _move("into a missing directory", "plain.txt", "a/b/plain.txt"),
+    _move("into a missing directory", "plain.txt", "a/b/plain.txt", _PARENTS),
     _move("a directory", "sub", "moved"),
     _move("a directory into itself", "sub", "sub/deep/sub"),
     _move("a missing file", "missing.txt", "new.txt"),
     _move("out of the root", "plain.txt", "../../moved.txt"),
+)
+_BY_SIZE = (
+    "Links and directories have no size here. The reference server sorts a link by the size of its"
+    " target, even outside the root."
+)
+_AT_ANY_DEPTH = "A pattern without `/` leaves names out at any depth, not only at the top."
+_FILES_ONLY = (
+    'Finds files, and says that the match is a directory; a pattern that ends with "/" finds'
+    " directories."
 )
 FINDING = (
     _path("Finding", "a directory", "list_directory", "HERE/sub"),
@@ -254,13 +317,25 @@ FINDING = (
     _path("Finding", "a missing directory", "list_directory", "HERE/missing"),
     _path("Finding", "a file as directory", "list_directory", "HERE/plain.txt"),
     _path("Finding", "sizes", "list_directory_with_sizes", "HERE/sub"),
-    _path("Finding", "sizes, largest first", "list_directory_with_sizes", "HERE", sortBy="size"),
+    _path(
+        "Finding",
+        "sizes, largest first",
+        "list_directory_with_sizes",
+        "HERE",
+        _BY_SIZE,
+        sortBy="size",
+    ),
     _path("Finding", "a tree", "directory_tree", "HERE/sub"),
     _path(
         "Finding", "a tree without names", "directory_tree", "HERE/sub", excludePatterns=["deep"]
     ),
     _path(
-        "Finding", "a tree without a pattern", "directory_tree", "HERE", excludePatterns=["*.txt"]
+        "Finding",
+        "a tree without a pattern",
+        "directory_tree",
+        "HERE",
+        _AT_ANY_DEPTH,
+        excludePatterns=["*.txt"],
     ),
     _search("`*.txt`", "*.txt"),
     _search("`**/*.txt`", "**/*.txt"),
@@ -268,7 +343,7 @@ FINDING = (
     _search("a class", "[np]*.txt"),
     _search("another case", "**/readme.md"),
     _search("a hidden file", ".h*"),
-    _search("directories", "**/deep"),
+    _search("directories", "**/deep", _FILES_ONLY),
     _search("a name without a pattern", "inner"),
     _search("exclusions", "**/*.txt", excludePatterns=["sub/**"]),
     _search("nothing", "*.rs"),

@@ -83,7 +83,7 @@ def compare(cases: Sequence[Case] = CASES) -> list[Comparison]:
 
 def our_command() -> list[str]:
     """Return the words that start our server on the directory that follows them."""
-    return [sys.executable, "-m", "weakincentives", "mcp", "--in-place"]
+    return [sys.executable, "-m", "weakincentives", "mcp", "--in-place", "--sandbox", "none"]
 
 
 def _effects(place: Path, command: Sequence[str], cases: Sequence[Case]) -> list[Effect]:
@@ -96,6 +96,7 @@ def _effects(place: Path, command: Sequence[str], cases: Sequence[Case]) -> list
     heres = [root / f"case{number}" for number in range(len(cases))]
     for here, case in zip(heres, cases, strict=True):
         _fill(here, case.files)
+    # nothing that either writes elsewhere counts
     state = {"XDG_STATE_HOME": str(place / "state"), "HOME": str(place / "home")}
     with ServerProcess([*command, str(root)], environment=state) as server:
         server.initialize()
@@ -115,8 +116,13 @@ def _effect(server: ServerProcess, here: Path, case: Case) -> Effect:
     arguments = _resolve(case.arguments, str(here), str(here.parent))
     result = server.call(case.tool, **arguments)
     failed = bool(result.get("isError"))
-    meaning = "failed" if failed else MEANINGS.get(case.tool, _done)(result, str(here))
+    meaning = "failed" if failed else _meaning(case)(result, str(here))
     return Effect(result, meaning, dict(_look(here)))
+
+
+def _meaning(case: Case) -> Meaning:
+    """Return what finds the meaning of a result; the order of a listing counts on request."""
+    return _sizes if "sortBy" in case.arguments else MEANINGS.get(case.tool, _done)
 
 
 def _resolve(value: Any, here: str, root: str) -> Any:
@@ -176,8 +182,8 @@ def _diff(result: Result, _: str) -> object:
 
 
 def _listing(result: Result, _: str) -> object:
-    """The names of a listing in their order, directories marked."""
-    return [each for line in _text(result).splitlines() for each in _entry(line)]
+    """The names of a listing, directories marked; ours come first."""
+    return sorted(each for line in _text(result).splitlines() for each in _entry(line))
 
 
 def _entry(line: str) -> list[str]:
@@ -186,6 +192,10 @@ def _entry(line: str) -> list[str]:
         return [match[2] + ("/" if match[1] == "DIR" else "")]
     match = re.match(r"\s*(.*?)(?: -> .*| \([\d,]+ bytes?\)|(/))$", line)
     return [match[1] + (match[2] or "")] if match else []
+
+
+def _sizes(result: Result, _: str) -> object:
+    return [each for line in _text(result).splitlines() for each in _entry(line)]
 
 
 def _tree(result: Result, _: str) -> object:
@@ -249,3 +259,76 @@ MEANINGS: Mapping[str, Meaning] = {
     "get_file_info": _information,
     "list_allowed_directories": _directories,
 }
+
+
+# --- the page ---
+
+_HEAD = """\
+# Beside the reference server
+
+`wink mcp` offers the tools of the reference filesystem server of MCP, with the same names and
+arguments, so that its clients find what they know. {total} calls were sent to both, over pipes,
+each in a directory of its own with the same files: reading, escapes, writing, editing, moving and
+finding, with CRLF, byte order marks, Latin-1, binary files, links, huge files and wrong arguments.
+Compared were success, what the result says, and every file afterwards. {same} calls had the same
+outcome. The other {other} are below: in each of them ours does something else on purpose.
+
+Three things hold for every call. The text of a result is worded for a model: lines have numbers,
+and a refusal says what to do next. A program reads `structuredContent`, which has the text of a
+file without numbers, as the reference server sends it. And every change can be taken back with
+[`undo`](mcp.md), which the reference server does not have. [W19](benchmarks.md) compares the cost
+of a call.
+
+The reference server takes the roots that a client names in place of its own directory; here they
+only [restrict](mcp.md) it.
+
+This page is made by `python -m scripts.mcp_comparison`, with {name} {version}; `make test` sends
+the calls again.
+"""
+
+
+def render(comparisons: Sequence[Comparison]) -> str:
+    """Return the page."""
+    same = [each for each in comparisons if each.is_same]
+    other = len(comparisons) - len(same)
+    name, version = "@modelcontextprotocol/server-filesystem", _version()
+    parts = [
+        _HEAD.format(
+            total=len(comparisons), same=len(same), other=other, name=f"`{name}`", version=version
+        )
+    ]
+    for topic in dict.fromkeys(each.case.topic for each in comparisons):
+        chosen = [each for each in comparisons if each.case.topic == topic]
+        parts.append("\n".join(_render_topic(topic, chosen)))
+    return "\n".join(parts)
+
+
+def _render_topic(topic: str, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield f"## {topic}\n"
+    equal = "; ".join(each.case.title for each in comparisons if each.is_same)
+    yield f"The same: {equal}.\n"
+    yield "| call | `wink mcp` |\n|---|---|"
+    for each in comparisons:
+        if not each.is_same:
+            yield f"| `{each.case.tool}`: {each.case.title} | {each.case.why} |"
+    yield ""
+
+
+def _version() -> str:
+    pins = json.loads((ROOT / "scripts" / "node" / "package.json").read_text())
+    return pins["dependencies"]["@modelcontextprotocol/server-filesystem"]
+
+
+def main() -> None:
+    """Compare, print what is not explained, and write the page."""
+    comparisons = compare()
+    for each in comparisons:
+        if each.is_same == bool(each.case.why):
+            problem = "is explained, but the same" if each.is_same else "is not explained"
+            print(f"{each.case.tool}, {each.case.title}: {problem}")
+            print(f"  there: {each.reference.meaning!r:.200}\n  here:  {each.ours.meaning!r:.200}")
+    PAGE.write_text(render(comparisons))
+
+
+if __name__ == "__main__":
+    main()

@@ -109,9 +109,13 @@ def _media_block(kind: str, uri: str, media_type: str, data: str) -> ContentBloc
     return EmbeddedResource(resource=contents)
 
 
+_REGISTERED = {"audio/x-wav": "audio/wav", "audio/x-aiff": "audio/aiff"}
+
+
 def mime_type(path: str) -> str:
     """Return the MIME type that a file's name suggests."""
-    return mimetypes.guess_type(path)[0] or "application/octet-stream"
+    found = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    return _REGISTERED.get(found, found)
 
 
 def _image(media: Media) -> ImageContent:
