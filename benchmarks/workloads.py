@@ -26,6 +26,7 @@ from benchmarks import (
     w15_evaluate,
     w17_run,
     w18_timeline,
+    w19_mcp,
 )
 
 MODULES = (
@@ -54,5 +55,6 @@ MODULES = (
     w15_evaluate,
     w17_run,
     w18_timeline,
+    w19_mcp,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}
