@@ -1,7 +1,8 @@
 """W19: what a call of `wink mcp` costs over pipes, beside the MCP reference filesystem server.
 
-Both are processes on directories with the same files, and one client talks to both. Ours works
-on the directory itself, without commands and without a recording; every change can be undone.
+All are processes on directories with the same files, and one client talks to them. Ours works on
+a copy or on the directory itself, without commands and without a recording. After each call that
+changes something it keeps a state to undo it, which the reference server cannot.
 """
 
 import sys
@@ -12,18 +13,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import at_most, show
+from benchmarks.goals import at_most, faster_than_peers, not_slower_than_peers, show
 from benchmarks.harness import Absent, Case, Contender, Fact, Role, Workload, WrongAnswerError
 from benchmarks.stage import Stage
 from scripts.mcp_process import ServerProcess
 from scripts.node_packages import REFERENCE_SERVER, explain_missing, find_node_program
 
-OURS = "wink mcp"
+COPY, IN_PLACE = "wink mcp", "wink mcp --in-place"
 REFERENCE = "reference server"
-_OUR_COMMAND = (sys.executable, "-m", "weakincentives", "mcp", "--in-place", "--sandbox", "none")
-_FOLDER = "d0000"
-_READS = 0.01
-_CHANGES = 0.03
+_OURS = (sys.executable, "-m", "weakincentives", "mcp", "--sandbox", "none", "--no-dump")
+_READ = not_slower_than_peers(3)
+_SEARCH = faster_than_peers(5)
+_CHANGE = at_most(0.03)
 
 
 @dataclass(slots=True)
@@ -57,17 +58,16 @@ def cases(stage: Stage) -> Iterator[Case]:
     for size in stage.sizes_or(1_000, 10_000):
         servers, absent = _serve(stage, size)
         name = stage.tree(size).name
-        for title, make, seconds in (
-            ("read_text_file", _reader, _READS),
-            ("list_directory, 100 files", _lister, _READS),
-            ("search_files", _finder, None),
-            ("write_file", _writer, _CHANGES),
-            ("edit_file", _editor, _CHANGES),
+        for title, make, goal in (
+            ("read_text_file", _reader, _READ),
+            ("list_directory, 100 files", _lister, _READ),
+            ("search_files", _finder, _SEARCH),
+            ("write_file", _writer, _CHANGE),
+            ("edit_file", _editor, _CHANGE),
         ):
             contenders = tuple(make(each) for each in servers)
-            goals = () if seconds is None else (at_most(seconds),)
             before = [(each.processor_time(), each.calls) for each in servers]
-            yield Case(f"{title}, {name}", contenders, goals, absent, size, title)
+            yield Case(f"{title}, {name}", contenders, (goal,), absent, size, title)
             for each, (spent, calls) in zip(servers, before, strict=True):
                 per_call = (each.processor_time() - spent) / max(each.calls - calls, 1)
                 text = f"{each.name}: processor time of {title}, {name}"
@@ -94,7 +94,10 @@ def _describe(served: Served, size: str) -> Fact:
 
 
 def _serve(stage: Stage, size: int) -> tuple[list[Served], tuple[Absent, ...]]:
-    servers = [_start(stage, OURS, "ours", _OUR_COMMAND, size)]
+    servers = [
+        _start(stage, COPY, "ours", (*_OURS, "--copy"), size),
+        _start(stage, IN_PLACE, "ours", (*_OURS, "--in-place"), size),
+    ]
     reference = find_node_program(REFERENCE_SERVER)
     if reference is None:
         return servers, (Absent(REFERENCE, explain_missing(REFERENCE_SERVER)),)
@@ -104,11 +107,10 @@ def _serve(stage: Stage, size: int) -> tuple[list[Served], tuple[Absent, ...]]:
 def _start(stage: Stage, name: str, role: Role, command: tuple[str, ...], size: int) -> Served:
     root = stage.own_tree(size)
     home = stage.scratch()
-    options = ("--no-dump",) if role == "ours" else ()
     began = time.perf_counter()
     process = stage.exits.enter_context(
         ServerProcess(
-            [*command, str(root), *options],
+            [*command, str(root)],
             environment={"HOME": str(home), "XDG_STATE_HOME": str(home)},
         )
     )
@@ -167,15 +169,15 @@ def _writer(served: Served) -> Contender:
 
     def run() -> str:
         content = f"version {next(numbers)}\n" * 40
-        served.call("write_file", {"path": str(path), "content": content})
-        return content
+        return served.call("write_file", {"path": str(path), "content": content})
 
-    return _contender(served, run, lambda _: path.read_text().startswith("version "))
+    return _contender(served, run, lambda text: "written.txt" in text)
 
 
 def _editor(served: Served) -> Contender:
     path = _first_file(served.root).parent / "edited.txt"
-    path.write_text("first\n" + "line of a file\n" * 40 + "number 0\n")
+    content = "first\n" + "line of a file\n" * 40 + "number 0\n"
+    served.call("write_file", {"path": str(path), "content": content})
     numbers = count()
 
     def run() -> str:
