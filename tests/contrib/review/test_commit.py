@@ -1,5 +1,8 @@
 """Git commits of the changes of a working copy, with the real git."""
 
+import os
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from weakincentives.contrib.review import (
     working_copy,
 )
 from weakincentives.contrib.review.commit import create_message, undo_commit
+from weakincentives.contrib.review.git import GitRepository
+from weakincentives.contrib.review.git_runner import GitError, GitRunner, GitTimeoutError
 
 LINES = "".join(f"{number}\n" for number in range(1, 21))
 
@@ -325,6 +330,55 @@ def test_a_filter_of_the_user_is_run(repository: Path, tmp_path: Path) -> None:
     with Review(copy) as review:
         assert commit_changes(review, "Do it\n").paths == ("link", "old", "run.sh", "src/app.py")
     assert (tmp_path / "ran").exists()
+
+
+def test_a_git_that_hangs_is_stopped_and_nothing_is_applied(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / ".gitattributes").write_text("*.sh filter=slow\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "attributes")
+    os.mkfifo(tmp_path / "never")
+    with (tmp_path / "gitconfig").open("a") as settings:
+        settings.write(f'[filter "slow"]\n\tclean = cat {tmp_path}/never\n')
+    copy = working_copy(repository, place=tmp_path / "place")
+    change(copy.root)
+    store = GitRepository.store
+
+    def store_in_time(*arguments: Any) -> str:
+        monkeypatch.setattr("weakincentives.contrib.review.git._SECONDS", 0.2)
+        return store(*arguments)
+
+    monkeypatch.setattr(GitRepository, "store", store_in_time)
+    with (
+        Review(copy) as review,
+        pytest.raises(CommitError, match=r"did not end within 0\.2 seconds"),
+    ):
+        commit_changes(review, "Do it\n")
+    with suppress(OSError):  # nobody reads it
+        os.close(os.open(tmp_path / "never", os.O_WRONLY | os.O_NONBLOCK))
+    assert git(repository, "status", "--short") == ""
+    assert not (repository / "run.sh").exists()
+
+
+def test_a_git_that_hangs_is_an_error_of_its_own(repository: Path) -> None:
+    os.mkfifo(repository / "pipe")
+    runner = GitRunner("git", repository, os.environ, {}, {}, seconds=0.2)
+    with pytest.raises(GitTimeoutError, match="git hash-object did not end"):
+        runner.run("hash-object", "pipe")
+    with pytest.raises(GitError, match="git show failed: fatal"):
+        replace(runner, seconds=60).run("show", "nothing")
+
+
+def test_what_runs_programs_is_switched_off_beside_settings_of_the_environment(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "mine"}
+    environment = {**os.environ, **given, "GIT_DIR": "/nowhere"}
+    runner = GitRunner("git", repository, environment, {}, {"c.d": "ours"}, seconds=60)
+    listed = runner.run("config", "--list").decode().splitlines()
+    for line in ("a.b=mine", "c.d=ours", "core.hookspath=/dev/null", "core.fsmonitor=false"):
+        assert line in listed
 
 
 def test_a_program_of_the_repository_does_not_sign(repository: Path, tmp_path: Path) -> None:

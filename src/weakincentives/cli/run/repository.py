@@ -1,36 +1,21 @@
 """The state of a git repository: branch, commit and changes, read with the program `git`.
 
 A workspace may be a repository that somebody else wrote, and git runs what a repository's
-configuration names. So nothing of it is obeyed that starts a program: no hooks, no file system
-monitor, no filters, no submodules and no transport.
+configuration names: besides what `GitRunner` switches off, no filters and no submodules.
 """
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weakincentives.sandbox.system_paths import find_program, trusted_search_path
+from weakincentives.contrib.review.git_runner import GitError, GitRunner
+from weakincentives.sandbox.system_paths import find_program
 
 _SECONDS = 5.0  # for each command
 _INHERITED = ("HOME", "XDG_CONFIG_HOME")  # the user's own configuration: which owners are safe
-_SETTINGS = {
-    "core.fsmonitor": "false",
-    "core.untrackedCache": "false",
-    "core.hooksPath": os.devnull,
-    "core.attributesFile": os.devnull,
-    "safe.bareRepository": "explicit",
-    "submodule.recurse": "false",
-}
-_ENVIRONMENT = {
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    # a partial clone would fetch what is missing, with the program that its configuration names
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_NO_LAZY_FETCH": "1",
-    "LC_ALL": "C",
-}
+_SETTINGS = {"core.attributesFile": os.devnull}
+_VARIABLES = {"GIT_OPTIONAL_LOCKS": "0"}
 _FILTER_KEYS = ("clean", "smudge", "process")
 _PATH_FIELD = {"1": 8, "u": 10}  # the number of the path among the fields of a line
 
@@ -59,17 +44,20 @@ def read_repository(directory: Path, environment: Mapping[str, str]) -> Reposito
     program = find_program("git", [directory])
     if program is None:
         return None
-    git = _Git(program, directory, environment)
-    place = git.run("rev-parse", "--show-toplevel", "--show-prefix")
+    own = {name: environment[name] for name in _INHERITED if name in environment}
+    git = GitRunner(program, directory, own, _VARIABLES, _SETTINGS, _SECONDS)
+    place = _run(git, "rev-parse", "--show-toplevel", "--show-prefix")
     if place is None:
         return None
     top, prefix = (*place.split("\n"), "", "")[:2]
     # a configuration may name another directory as the one that belongs to the repository
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(directory):  # noqa: PTH118 # the prefix may be empty
         return None
-    filters = git.filter_settings()
-    status = None if filters is None else git.run(*_STATUS, settings=filters)
-    return git.read_head() if status is None else _parse_status(status, prefix)
+    filters = _filter_settings(git)
+    status = None
+    if filters is not None:
+        status = _run(replace(git, settings={**_SETTINGS, **filters}), *_STATUS)
+    return _read_head(git) if status is None else _parse_status(status, prefix)
 
 
 _STATUS = (
@@ -85,60 +73,37 @@ _STATUS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Git:
-    """Runs git in a directory whose configuration is not trusted."""
+def _run(git: GitRunner, *arguments: str) -> str | None:
+    """Return the output of a command; None if it fails or takes too long."""
+    try:
+        return os.fsdecode(git.run(*arguments))
+    except (GitError, OSError, ValueError):
+        return None
 
-    program: str
-    directory: Path
-    environment: Mapping[str, str]
 
-    def run(self, *arguments: str, settings: Mapping[str, str] | None = None) -> str | None:
-        """Return the output of a command; None if it fails or takes too long."""
-        try:
-            done = subprocess.run(
-                [self.program, "--no-pager", *arguments],
-                cwd=self.directory,
-                env=self._variables({**_SETTINGS, **(settings or {})}),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_SECONDS,
-                check=True,
-            )
-        except (OSError, ValueError, subprocess.SubprocessError):
-            return None
-        return os.fsdecode(done.stdout)
+def _read_head(git: GitRunner) -> RepositoryState:
+    """Return the state without the changes, which take long in a large repository."""
+    branch = (_run(git, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD").strip()
+    commit = (_run(git, "rev-parse", "--short=7", "HEAD") or "").strip()
+    return RepositoryState(None if branch == "HEAD" else branch, commit or None, None)
 
-    def read_head(self) -> RepositoryState:
-        """Return the state without the changes, which take long in a large repository."""
-        branch = (self.run("rev-parse", "--abbrev-ref", "HEAD") or "HEAD").strip()
-        commit = (self.run("rev-parse", "--short=7", "HEAD") or "").strip()
-        return RepositoryState(None if branch == "HEAD" else branch, commit or None, None)
 
-    def filter_settings(self) -> Mapping[str, str] | None:
-        """Return settings that switch off every filter; None if they cannot be listed.
+def _filter_settings(git: GitRunner) -> Mapping[str, str] | None:
+    """Return settings that switch off every filter; None if they cannot be listed.
 
-        A filter is a program that git would run on files that have changed.
-        """
-        # all settings: a pattern that finds nothing would be a failure
-        listed = self.run("config", "--list", "--name-only", "-z")
-        if listed is None:
-            return None
-        names = {
-            each.split(".", 1)[1].rpartition(".")[0]
-            for each in listed.split("\0")
-            if each.startswith("filter.") and each.count(".") > 1
-        }
-        settings = {f"filter.{name}.{key}": "" for name in names for key in _FILTER_KEYS}
-        return settings | {f"filter.{name}.required": "false" for name in names}
-
-    def _variables(self, settings: Mapping[str, str]) -> dict[str, str]:
-        # not as options: a name may contain the character that ends a name there
-        given = {"GIT_CONFIG_COUNT": str(len(settings))}
-        for number, (name, value) in enumerate(settings.items()):
-            given |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-        own = {name: self.environment[name] for name in _INHERITED if name in self.environment}
-        return {**own, "PATH": trusted_search_path([self.directory]), **_ENVIRONMENT, **given}
+    A filter is a program that git would run on files that have changed.
+    """
+    # all settings: a pattern that finds nothing would be a failure
+    listed = _run(git, "config", "--list", "--name-only", "-z")
+    if listed is None:
+        return None
+    names = {
+        each.split(".", 1)[1].rpartition(".")[0]
+        for each in listed.split("\0")
+        if each.startswith("filter.") and each.count(".") > 1
+    }
+    settings = {f"filter.{name}.{key}": "" for name in names for key in _FILTER_KEYS}
+    return settings | {f"filter.{name}.required": "false" for name in names}
 
 
 def _parse_status(text: str, prefix: str) -> RepositoryState:

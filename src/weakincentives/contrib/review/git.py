@@ -1,14 +1,12 @@
 """Git commands in the repository of an original, which belongs to the user.
 
-They run with the user's own configuration, but never hooks, a pager, or a file system monitor,
-nothing is fetched, and no program runs that only the repository's own configuration names:
-somebody else may have written it. The index that they change is a temporary one unless the real
-one is asked for.
+They run with the user's own configuration, but no program runs that only the repository's own
+configuration names: somebody else may have written it. The index that they change is a temporary
+one unless the real one is asked for.
 """
 
 import os
 import re
-import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+from weakincentives.contrib.review.git_runner import GitError, GitRunner, GitTimeoutError
 from weakincentives.errors import WinkError
 from weakincentives.posix import parents_of
 from weakincentives.sandbox.system_paths import find_program
@@ -24,26 +23,9 @@ GitEntry: TypeAlias = tuple[str, str]
 """The mode and the object id of an entry in a tree."""
 
 GITLINK = "160000"
-_MODULE_OPTIONS = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.untrackedCache=false",
-    "core.splitIndex=false",
-    "i18n.commitEncoding=UTF-8",
-)
-# set by git for its hooks and aliases; they would lead to another repository or index
-_LOCAL_VARIABLES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_PREFIX",
-    "GIT_COMMON_DIR",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_NAMESPACE",
-    "GIT_SHALLOW_FILE",
-    "GIT_GRAFT_FILE",
-)
+_SETTINGS = {"i18n.commitEncoding": "UTF-8"}
+_SECONDS = 120.0  # for each command
+_SIGNING_SECONDS = 600.0  # a person may have to type a passphrase
 _UNDER_WAY = {
     "MERGE_HEAD": "A merge",
     "CHERRY_PICK_HEAD": "A cherry-pick",
@@ -76,21 +58,14 @@ class GitRepository:
         """Run git at the top of the working tree; return what it prints.
 
         Raises:
-            CommitError: It exits with none of `codes`.
+            CommitError: It exits with none of `codes`, or does not end.
         """
-        options = [word for each in _MODULE_OPTIONS for word in ("-c", each)]
-        done = subprocess.run(
-            [self.program, "--no-pager", *options, *arguments],
-            cwd=self.top,
-            env={**_environment(), **self.variables},
-            input=data,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode not in codes:
-            reason = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-            raise CommitError(f"git {arguments[0]} failed: {' '.join(reason.split())}")
-        return done.stdout
+        seconds = _SIGNING_SECONDS if "-S" in arguments else _SECONDS
+        runner = GitRunner(self.program, self.top, os.environ, self.variables, _SETTINGS, seconds)
+        try:
+            return runner.run(*arguments, data=data, codes=codes)
+        except GitError as error:
+            raise CommitError(str(error)) from error
 
     def text(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
         """Run git; return what it prints, without white space around it."""
@@ -252,7 +227,11 @@ class GitRepository:
 
 
 def find_repository(original: Path) -> GitRepository | None:
-    """Return the repository whose working tree a directory belongs to, if there is one."""
+    """Return the repository whose working tree a directory belongs to, if there is one.
+
+    Raises:
+        CommitError: Git does not end.
+    """
     program = find_program("git", (original,))
     if program is None:
         return None
@@ -262,16 +241,13 @@ def find_repository(original: Path) -> GitRepository | None:
             "rev-parse", "--is-inside-work-tree", "--show-toplevel", "--absolute-git-dir"
         )
         is_inside, top, git_dir = found.split("\n")
-    except (CommitError, ValueError):
+    except CommitError as error:
+        if isinstance(error.__cause__, GitTimeoutError):
+            raise
+        return None
+    except ValueError:
         return None
     if is_inside != "true":
         return None
     prefix = os.path.relpath(os.path.realpath(original), os.path.realpath(top))
     return GitRepository(Path(top), "" if prefix == "." else f"{prefix}/", Path(git_dir), program)
-
-
-def _environment() -> dict[str, str]:
-    found = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
-    # a partial clone would fetch what is missing, with the program that its configuration names
-    no_network = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
-    return {**found, **no_network, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
