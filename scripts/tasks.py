@@ -75,6 +75,9 @@ BY_WHEEL = (
 """What may fail only where the wheel is installed. Everything else imports the same modules as
 the quick tests do, and those run on every Python in CI."""
 
+# tests wait for containers, browsers and timeouts half of the time: one worker more than processors
+_WORKERS = str((os.cpu_count() or 1) + 1)
+
 # what the tests of sandboxes and of the debug page run for real: without it they are skipped, or
 # fail where CI is set
 _PROGRAMS = {
@@ -185,7 +188,7 @@ def coverage(_: Sequence[str]) -> None:
     with step("set-up"):
         tool = _development().program("coverage")
     with step("tests"):
-        output_of([tool, "run", "-m", "pytest", "-m", "not slow", "-n", "2"])
+        output_of([tool, "run", "-m", "pytest", "-m", "not slow", "-n", _WORKERS])
         output_of([tool, "combine"])
     hand_over_to([tool, "report"])
 
@@ -276,7 +279,7 @@ def _verify_types(tools: Environment) -> None:
 
 def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     """Run the tests and print pytest's own closing line."""
-    command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
+    command = [tools.program("python"), "-m", "pytest", "-n", _WORKERS, *arguments]
     with step(name):
         printed = output_of(command)
     print(printed.rstrip().rpartition("\n")[2], flush=True)
