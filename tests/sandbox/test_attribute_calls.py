@@ -312,7 +312,7 @@ def call(function, *values):
 own, limit = resource.getrlimit(resource.RLIMIT_CPU), ctypes.create_string_buffer(16)
 resource.setrlimit(resource.RLIMIT_CPU, own)
 os.nice(1)
-os.setpriority(os.PRIO_PROCESS, 0, 2)
+os.setpriority(os.PRIO_PROCESS, 0, os.nice(0) + 1)
 reading = os.open(shared, os.O_RDONLY)
 listener = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
 os.sched_setaffinity(os.getpid(), os.sched_getaffinity(0))
