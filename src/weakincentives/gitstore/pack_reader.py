@@ -419,7 +419,7 @@ class Pack(PackReader):
         """
         self._descriptor, found = _open_file(index.with_suffix(".pack"))
         weakref.finalize(self, os.close, self._descriptor)
-        self.size_bytes = found.st_size
+        self.size_bytes: int = found.st_size
         self.inode: int = found.st_ino
         self._written = found.st_mtime_ns
         data, indexed = _read_index(index, found.st_size)

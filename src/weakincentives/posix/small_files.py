@@ -158,6 +158,11 @@ def remove_partial(directory: int, name: str) -> None:
         return
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve the socket that standard input is."""
     with socket.socket(fileno=os.dup(0)) as own:
         serve(own)
+
+
+if __name__ == "__main__":
+    main()

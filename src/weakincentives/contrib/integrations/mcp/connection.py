@@ -89,7 +89,7 @@ class Connection:
         self._secrets = server.secrets
         self._start_timeout = start_timeout
         self._worker = _Worker(server, roots)
-        self.close = weakref.finalize(self, self._worker.stop)
+        self.close: Callable[[], object] = weakref.finalize(self, self._worker.stop)
         """Closes the connection and stops the server; also called at exit."""
 
     def list_tools(self) -> list[Tool]:

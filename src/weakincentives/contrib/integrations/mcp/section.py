@@ -185,7 +185,7 @@ class McpToolsSection(Section[None]):
         defined, refused = define_tools(chosen, self.name)
         for each in refused:
             _log.warning("MCP server %s: %s", self.name, each)
-        self.tools = tuple(map(self._create_tool, defined))
+        self.tools: tuple[Tool[Any, Any], ...] = tuple(map(self._create_tool, defined))
         self.refused = tuple(refused)
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
