@@ -271,6 +271,7 @@ def test_the_home_directory_is_served_only_on_request(wink: Wink, home: Path, pl
         ("--http", "1:2:3"),
         ("--http", "99999"),
         ("--install", "codex", "--uninstall", "codex"),
+        ("--install", "codex", "--http", "0"),
         ("--install", "emacs"),
     ],
 )

@@ -235,6 +235,15 @@ def test_http_says_where_it_is_and_how_to_connect(project: Path, own_places: Non
     assert "http://127.0.0.1:" in done.out
 
 
+def test_a_directory_around_the_state_is_not_served_in_place(
+    wink: Wink, tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / ".state"))
+    done = wink("mcp", project, "--in-place", *QUICK)
+    assert done.code == 2
+    assert "XDG_STATE_HOME" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

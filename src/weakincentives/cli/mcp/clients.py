@@ -30,7 +30,8 @@ from weakincentives.cli.mcp.yaml_config import (
 
 Scope: TypeAlias = Literal["project", "user"]
 _PASSED_ON = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WINK_CONFIG")
-_GOOSE_SECONDS = 600
+# a large directory is copied first, and commands take their time
+_START_SECONDS, _CALL_SECONDS = 120, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,11 @@ def _plain_entry(name: str, command: ServerCommand) -> Entry:
     return {**entry, "env": dict(command.env)} if command.env else entry
 
 
+def _codex_entry(name: str, command: ServerCommand) -> Entry:
+    limits = {"startup_timeout_sec": _START_SECONDS, "tool_timeout_sec": _CALL_SECONDS}
+    return {**_plain_entry(name, command), **limits}
+
+
 def _goose_entry(name: str, command: ServerCommand) -> Entry:
     return {
         "enabled": True,
@@ -99,7 +105,7 @@ def _goose_entry(name: str, command: ServerCommand) -> Entry:
         "cmd": command.program,
         "args": list(command.arguments),
         "envs": dict(command.env),
-        "timeout": _GOOSE_SECONDS,
+        "timeout": _CALL_SECONDS,
     }
 
 
@@ -135,7 +141,7 @@ CLIENTS: Mapping[str, Client] = {
             "Codex",
             _TOML,
             "mcp_servers",
-            _plain_entry,
+            _codex_entry,
             lambda env, home: _own_home(env, "CODEX_HOME", home / ".codex") / "config.toml",
             next_step="Start codex; /mcp shows the server.",
         ),

@@ -162,6 +162,11 @@ def command(
     serve = _serve_options(directory, copy=copy, **options)
     if not serve.any_directory and not uninstall:
         check_directory(serve.directory, os.environ)
+    if http is not None and (install or uninstall or print_):
+        raise click.UsageError(
+            "A client that is set up starts the server itself; leave out --http, or run wink mcp"
+            " --http to see how clients connect to it"
+        )
     if install or uninstall or print_:
         code = _set_up(
             serve, install, uninstall, only_show=bool(print_), as_json=as_json, **options

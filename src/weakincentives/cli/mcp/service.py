@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.types import CallToolResult, Implementation, TextContent
 
 from weakincentives import __version__
-from weakincentives.cli.config import Settings, load_settings
+from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.dumps import dump_directory, dump_id, link_timeline
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
 from weakincentives.cli.run.action import Action
@@ -37,7 +37,14 @@ from weakincentives.cli.run.sandbox import (
 from weakincentives.cli.run.view import QuietView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
 from weakincentives.cli.runs import MCP_MODEL, Status, begin_run, end_run, note_changes, rename_run
-from weakincentives.cli.state import calls_path, history_path, new_place, new_session_id, place_id
+from weakincentives.cli.state import (
+    calls_path,
+    history_path,
+    new_place,
+    new_session_id,
+    place_id,
+    state_directory,
+)
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
@@ -143,6 +150,7 @@ def _open_place(
     options: ServeOptions, settings: Settings, session: Session
 ) -> Generator[_Place, None, None]:
     if options.in_place or options.read_only:  # what changes nothing needs no copy
+        _check_history(options)
         store = history_path(options.directory)
         with HostFilesystem(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
@@ -162,6 +170,16 @@ def _open_place(
                 ) as filesystem,
             ):
                 yield _Place(options.directory, filesystem, copy)
+
+
+def _check_history(options: ServeOptions) -> None:
+    """Raise if the snapshots of a directory would be inside it, so that nothing could be undone."""
+    state = Path(os.path.realpath(state_directory()))
+    if not options.read_only and state.is_relative_to(options.directory):
+        raise ConfigError(
+            f"wink keeps its state in {str(state)!r}, inside the directory, so that no call could"
+            " be undone; set XDG_STATE_HOME to a directory outside, or leave out --in-place"
+        )
 
 
 @contextmanager
