@@ -382,6 +382,14 @@ def test_structured_content_is_shown_once(raw: McpToolsSection):
     assert quoted(run(raw, "structured", value={"a": 1}, words='{ "a": 1 }')) == '{ "a": 1 }'
     assert quoted(run(raw, "structured", value={"result": "x"}, words="x")) == "x"
     assert quoted(run(raw, "structured", value={"content": [1]}, words="[1]")) == "[1]"
+    long = "Edited a.txt: 1 replacement, 1 line added"
+    both = {"content": long, "changed": ["a.txt"]}
+    said = quoted(run(raw, "structured", value=both, words=f"{long}!"))
+    assert said == f'{long}!\n\n{{"changed":["a.txt"]}}'
+    assert (
+        quoted(run(raw, "structured", value={"grade": "a"}, words="all")) == 'all\n\n{"grade":"a"}'
+    )
+    assert quoted(run(raw, "structured", value={})) == "{}"
     assert quoted(run(raw, "structured", value={"a": 1})) == '{"a":1}'
     assert quoted(run(raw, "structured", value={"a": 1}, words="other")) == 'other\n\n{"a":1}'
 

@@ -31,6 +31,7 @@ FRAME = "mcp-result"
 """The name of the tags around what a server returned."""
 _MAX_MEDIA, _MAX_MEDIA_BYTES = 8, 5 * 1024 * 1024
 _MAX_LINK = 300  # characters of a URI, a name or a type
+_MIN_REPEATED = 40  # characters; shorter text may occur in another by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +146,26 @@ def _render_resource(resource: TextResourceContents | BlobResourceContents) -> s
 
 
 def _structured(result: CallToolResult, parts: Sequence[str]) -> list[str]:
-    """Return the structured content as JSON, unless the text says the same, as it should."""
+    """Return the structured content as JSON, without what the text says too."""
     content: object = result.structured_content
     if content is None:
         return []
     said: list[object] = [*parts, *map(_parse, parts)]
     said += [list(parts), list(map(_parse, parts))]
-    # servers wrap a value that is not an object in one, under a name of their choice
-    values = list(cast("dict[str, object]", content).values()) if isinstance(content, dict) else []
-    if content in said or (len(values) == 1 and values[0] in said):
+    if content in said:
         return []
-    return [encode(result.structured_content).decode("utf-8", "replace")]
+    if isinstance(content, dict):
+        fields = cast("dict[str, object]", content)
+        content = {key: each for key, each in fields.items() if not _repeats(each, said)}
+        if fields and not content:
+            return []
+    return [encode(content).decode("utf-8", "replace")]
+
+
+def _repeats(value: object, said: Sequence[object]) -> bool:
+    if isinstance(value, str) and len(value) >= _MIN_REPEATED:
+        return any(isinstance(each, str) and value.strip() in each for each in said)
+    return value in said
 
 
 def _parse(text: str) -> object:
