@@ -104,6 +104,25 @@ def test_what_has_replaced_a_listed_file_is_not_read(root: RootedDirectory, name
     assert open_descriptors() == before
 
 
+def test_a_listed_file_with_another_device_is_opened_unless_it_is_a_mount(
+    root: RootedDirectory, tree: Path
+) -> None:
+    (tree / "f").write_text("content")
+    root._device = -1  # as for a file in the lower layer of an overlay
+
+    def opens(open_it: Callable[[int, str], tuple[int, os.stat_result]]) -> bool:
+        try:
+            os.close(open_it(root.descriptor, "f")[0])
+        except OSError as error:
+            assert error.errno == errno.EXDEV
+            return False
+        return True
+
+    before = open_descriptors()
+    assert opens(root.open_listed) == opens(root.open_entry)
+    assert open_descriptors() == before
+
+
 def test_a_listed_file_is_opened_even_if_somebody_has_a_lease_on_it(
     root: RootedDirectory, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,12 +173,13 @@ class RootedDirectory:
             return self.open_entry(directory, name)
         try:
             found = check_regular(os.fstat(descriptor), name)
-            if self._device not in (None, found.st_dev):
-                raise os_error(errno.EXDEV, name)
         except OSError:
             os.close(descriptor)
             raise
-        return descriptor, found
+        if self._device in (None, found.st_dev):
+            return descriptor, found
+        os.close(descriptor)  # a mount, or a layer of an overlay: the kernel knows
+        return self.open_entry(directory, name)
 
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of `path`, and its target if it is a link."""
