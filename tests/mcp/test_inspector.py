@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.mcp_process import TIMEOUT, ServerProcess
 from scripts.node_packages import INSPECTOR
 from tests.mcp.processes import Place, node_program
 
@@ -20,7 +21,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "edit_file": {"path": "a.txt", "edits": [{"oldText": "hello", "newText": "bye"}]},
     "create_directory": {"path": "made"},
     "move_file": {"source": "sub/b.txt", "destination": "sub/c.txt"},
-    "delete_file": {"path": "a.txt"},
+    "delete_file": {"path": "sub/c.txt"},
     "list_directory": {"path": "."},
     "list_directory_with_sizes": {"path": ".", "sortBy": "size"},
     "directory_tree": {"path": "."},
@@ -28,13 +29,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "get_file_info": {"path": "a.txt"},
     "list_allowed_directories": {},
     "repo_map": {},
-    "checkpoint": {"name": "start"},
+    "checkpoint": {"name": "done"},
     "list_checkpoints": {},
     "diff": {},
-    "undo": {},
+    "undo": {"checkpoint": "start"},
     "review": {},
 }
-"""A call of each tool; each is a server of its own, so there is nothing to undo."""
+"""A call of each tool, in an order in which all succeed on one server."""
 
 
 @pytest.fixture
@@ -74,21 +75,43 @@ def test_the_inspector_finds_no_fault_in_the_tools(place: Place, era: str) -> No
         assert each["outputSchema"]["type"] == "object"
 
 
-def test_the_inspector_calls_every_tool(place: Place) -> None:
-    for name, arguments in CALLS.items():
-        options = ("--tool-name", name, "--tool-args-json", json.dumps(arguments))
-        result = _inspect(place, place.command(), "tools/call", *options)
-        assert name == "undo" or not result.get("isError"), result
-        assert result["content"]
+def test_the_inspector_calls_tools_over_pipes(place: Place) -> None:
+    """Each call starts a server, so a few stand for all; the next test calls all of them."""
+    read = _call(place, place.command(), "read_text_file")
+    assert read["structuredContent"]["content"] == "hello\n"
+    _call(place, place.command(), "edit_file")
+    assert (place.root / "a.txt").read_text() == "bye\n"
+    assert "a.txt" in _call(place, place.command(), "get_file_info")["content"][0]["text"]
     place.check_nothing_left()
 
 
-def test_the_inspector_reads_every_resource(place: Place) -> None:
-    listed = _inspect(place, place.command(), "resources/list")
+def test_the_inspector_calls_every_tool_and_reads_every_resource_over_http(place: Place) -> None:
+    command = place.command("--http", "0", "--json")
+    with ServerProcess(command, environment=place.environment) as server:
+        assert server.process.stdout is not None
+        told = json.loads(server.process.stdout.readline())
+        target = [told["url"], "--header", f"Authorization: Bearer {told['token']}"]
+        for name in CALLS:
+            assert not _call(place, target, name).get("isError"), name
+        _read_resources(place, target)
+        server.process.terminate()
+        assert server.process.wait(TIMEOUT) == 0
+    place.check_nothing_left()
+
+
+def _call(place: Place, target: list[str], name: str) -> dict[str, Any]:
+    options = ("--tool-name", name, "--tool-args-json", json.dumps(CALLS[name]))
+    result = _inspect(place, target, "tools/call", *options)
+    assert result["content"]
+    return result
+
+
+def _read_resources(place: Place, target: list[str]) -> None:
+    listed = _inspect(place, target, "resources/list")
     uris = [each["uri"] for each in listed["resources"]]
     assert any(each.endswith("a.txt") for each in uris)
+    assert any(each.startswith("wink://") for each in uris)
     for uri in uris:
-        read = _inspect(place, place.command(), "resources/read", "--uri", uri)
-        assert read["contents"], uri
-    templates = _inspect(place, place.command(), "resources/templates/list")
+        assert _inspect(place, target, "resources/read", "--uri", uri)["contents"], uri
+    templates = _inspect(place, target, "resources/templates/list")
     assert templates["resourceTemplates"]
