@@ -209,9 +209,16 @@ def test_a_key_is_not_sent_to_where_a_server_redirects():
     assert not thief.seen
 
 
-def test_a_server_that_is_gone_is_reported_and_used_again_when_it_is_back():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+@pytest.fixture
+def port() -> Generator[int, None, None]:
+    """Return a port that nobody else gets, while nobody listens on it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def test_a_server_that_is_gone_is_reported_and_used_again_when_it_is_back(port: int):
     with serve_http(sdk_server.create().streamable_http_app(), port=port) as url:
         section = McpToolsSection(McpHttpServer(url), name="sdk")
         assert quoted(run(section, "greet", name="Ada")) == "Hello Ada"
@@ -222,9 +229,7 @@ def test_a_server_that_is_gone_is_reported_and_used_again_when_it_is_back():
         section.close()
 
 
-def test_a_server_that_forgot_the_session_is_connected_to_again():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_a_server_that_forgot_the_session_is_connected_to_again(port: int):
     with serve_http(sdk_server.create().streamable_http_app(), port=port) as url:
         section = McpToolsSection(McpHttpServer(url), name="sdk")
     with serve_http(sdk_server.create().streamable_http_app(), port=port):
