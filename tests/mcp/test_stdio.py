@@ -23,7 +23,9 @@ from weakincentives.sandbox import LocalSandbox
 root = Path(sys.argv[1])
 with HostFilesystem(root, git_dir=root.parent / "git") as files:
     with LocalSandbox(files) as sandbox:
-        workspace = McpWorkspace(files, sandbox=sandbox)
+        workspace = McpWorkspace(
+            files, sandbox=sandbox, on_client=lambda client: print("stray", flush=True)
+        )
         serve_stdio(workspace)
 sys.stderr.write("over\\n")
 """
@@ -95,6 +97,7 @@ def test_only_messages_reach_standard_output(root: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(answer["id"] for answer in answers) == [1, 2, 3]
     assert (root / "a.txt").read_text() == "last"
+    assert b"stray" in done.stderr
     assert b"over" in done.stderr
 
 

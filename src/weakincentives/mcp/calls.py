@@ -77,6 +77,8 @@ class CallQueue:
         context = copy_context()
         entry = _Waiting[T](lambda: context.run(function), exclusive, size)
         with self._lock:
+            if self._is_closed:
+                raise ServerBusyError("The server is shutting down")
             if len(self._waiting) >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
                 raise ServerBusyError(
                     f"The server is busy: {len(self._waiting):,} calls are waiting; send this one"

@@ -197,7 +197,7 @@ class HistoryTools:
         return _text(
             "\n".join(
                 [
-                    f"Took back {names}. Restored:",
+                    f"Took back {names}. As before again:",
                     *lines,
                     f"This is call {number}; to redo: undo with call={number}.",
                 ]

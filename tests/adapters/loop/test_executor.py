@@ -9,6 +9,7 @@ import pytest
 
 from tests.adapters.bench import TOOLS, Bench, Many, Note, Write, files, write_many
 from weakincentives.adapters import (
+    CancellationToken,
     FileSeen,
     ToolCall,
     ToolExecutor,
@@ -24,6 +25,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
 )
 from weakincentives.filesystem.testing import MockFilesystem
+from weakincentives.posix import cancellable
 from weakincentives.prompt import (
     MarkdownSection,
     Prompt,
@@ -68,6 +70,27 @@ def test_events_of_the_files_come_before_the_record_of_the_call(bench: Bench):
     bench.session.bus.subscribe(ToolInvoked, lambda _: order.append("call"))
     bench.call("write_file", file_path="a")
     assert order == ["file", "call"]
+
+
+def test_a_call_that_is_cancelled_while_it_runs_is_rolled_back(bench: Bench):
+    cancellation = CancellationToken()
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[None]:
+        del params
+        assert context.filesystem is not None
+        context.filesystem.write("a", "half")
+        cancellation.cancel()
+        return ToolResult("done")
+
+    tool = Tool[Note, None]("write", "Write a file.", write)
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    with cancellable(cancellation):
+        outcome = ToolExecutor([tool], context=context).execute(
+            ToolCall("write", {"text": "x"}, "1")
+        )
+    assert not outcome.result.success
+    assert "cancelled" in outcome.text
+    assert not bench.fs.exists("a")
 
 
 @pytest.mark.parametrize(
