@@ -78,7 +78,8 @@ def test_changes_in_a_copy_wait_for_a_review(
     (run,) = wink("review", "--json").events
     assert (run["task"], run["state"], run["changes"]) == ("MCP: tester", "pending", 2)
     log = wink("log", place.name).out
-    assert "edit_file calc.py" in log
+    assert f"MCP clients on {project}" in log
+    assert "edit_file calc.py  [tester #1, " in log
     with closing(SnapshotStore(place.parent.parent / "dumps")) as store:
         recording = store.session().open()
         assert recording.step(3).details["prompt_name"].startswith("mcp:tester")

@@ -16,6 +16,7 @@ from weakincentives.runtime.timeline import StepRecord, Timeline
 
 _MAX_PATHS = 3
 _TITLE_WIDTH = 60
+_CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt
 _WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
 
 
@@ -58,6 +59,7 @@ def describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
         "branch": step.branch,
         "kind": step.kind,
         "title": step.title,
+        "client": _find_client(step),
         "created_at": step.created_at.isoformat(),
         "success": step.success,
         "exit_code": None if step.command is None else step.command.exit_code,
@@ -80,7 +82,8 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
         f"{step.kind:<6}",
         shorten(step.title, _TITLE_WIDTH),
     ]
-    facts: list[str] = []
+    client = _find_client(step)
+    facts: list[str] = [] if client is None else [shorten(client, _TITLE_WIDTH)]
     if command is not None and str(command):
         facts.append(shorten(str(command), _TITLE_WIDTH))
     if step.duration_ms is not None:
@@ -93,6 +96,12 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
     if step.branch is not None:
         parts.append(f"@{step.branch}")
     return " ".join(parts) + (f"  [{', '.join(facts)}]" if facts else "")
+
+
+def _find_client(step: StepRecord) -> str | None:
+    """Return the MCP client that made a call; None if a model did."""
+    name = str(step.details.get("prompt_name"))
+    return name.removeprefix(_CLIENT) if name.startswith(_CLIENT) else None
 
 
 def _select(timeline: Timeline, path: str | None, limit: int | None) -> set[int]:
@@ -120,6 +129,8 @@ def _describe_timeline(timeline: Timeline) -> str:
         f"{timeline.path}",
         f"session {header.session_id}, {date}, {format_count(len(timeline.steps), 'step')}",
     ]
+    if served := timeline.step(1).details.get("mcp"):
+        lines.append(f"MCP clients on {display_path(str(served.get('workspace')))}")
     if run.get("task"):
         lines.append(f"task: {shorten(str(run['task']), 100)}")
     return "\n".join(lines)
