@@ -9,7 +9,7 @@ LIMITS = {
     "anthropic-editor": 2_250,
     "openai": 1_800,
     "gemini": 3_000,
-    "mcp": 3_900,
+    "mcp": 4_400,
 }
 """Estimated tokens of all tools of a run; a tokenizer counts a third less."""
 

@@ -96,7 +96,7 @@ def test_there_is_a_table_for_every_dialect():
             "mcp",
             "read_text_file read_media_file read_multiple_files write_file edit_file"
             " create_directory move_file delete_file list_directory list_directory_with_sizes"
-            " directory_tree search_files get_file_info list_allowed_directories",
+            " directory_tree search_files grep get_file_info list_allowed_directories",
         ),
     ],
 )

@@ -296,7 +296,8 @@ Show a directory and everything below it as a tree. Leave out large directories 
 excludePatterns."""
 _SEARCH = """\
 Find files by path pattern: "*.md" finds files in the directory itself, "**/*.md" at any depth; a \
-trailing "/" finds directories. Ignored files are found too."""
+trailing "/" finds directories. Ignored files are found too.
+To search the contents of files, use $GrepParams."""
 _INFO = """\
 Return the type, size, dates and permissions of a file or directory."""
 _ALLOWED = """\
@@ -415,6 +416,7 @@ _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
         encode=_encode_search,
         read_only=True,
     ),
+    shared.GREP,
     ToolSpec(
         name="get_file_info",
         description=_INFO,

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
+    GrepParams,
     ReadFileParams,
     RepoMapParams,
     TextEdit,
@@ -35,6 +36,9 @@ MOVE_ALIASES = {
     "destination_path": "destination",
 }
 """Other names that models use for the two paths of a move."""
+
+DIRECTORY_ALIASES = {"file_path": "path", "dir_path": "path", "directory": "path"}
+"""Other names that models use for the path of a directory."""
 
 FILE_FORMATS = """\
 Notebooks are shown as cells, images as images if you can view them, other binary files as hex."""
@@ -144,6 +148,26 @@ def _default(each: Field[Any]) -> object:
         return each.default_factory()
     return each.default
 
+
+GREP: ToolSpec[GrepParams] = pass_through(
+    "grep",
+    GrepParams,
+    f"""\
+Search the lines of files for a regular expression ({REGEX_SYNTAX}). Binary files are not \
+searched, nor files ignored by .gitignore.
+To find files by name, use $GlobParams.""",
+    aliases={
+        **DIRECTORY_ALIASES,
+        "include": "glob",
+        "-i": "ignore_case",
+        "-A": "after",
+        "-B": "before",
+        "-C": "context",
+        "max_count": "head_limit",
+    },
+    read_only=True,
+)
+"""The tool that searches the contents of files, where a dialect has no form of its own."""
 
 REPO_MAP: ToolSpec[RepoMapParams] = pass_through(
     "repo_map",

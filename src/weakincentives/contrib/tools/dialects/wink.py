@@ -33,18 +33,16 @@ Find files by path pattern; returns sorted paths.
 files at any depth. Files ignored by .gitignore are found only with include_ignored.
 To search the contents of files, use $GrepParams."""
 
-_GREP = f"""\
-Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Binary files are not \
-searched, nor files ignored by .gitignore.
-To find files by name, use $GlobParams."""
-
 _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_path"}
-_DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
 
 
 WINK: tuple[ToolSpec[Any], ...] = (
     shared.pass_through(
-        "ls", requests.LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True
+        "ls",
+        requests.LsParams,
+        _LS,
+        aliases={**shared.DIRECTORY_ALIASES, "ignore": "exclude"},
+        read_only=True,
     ),
     shared.pass_through(
         "read_file", requests.ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True
@@ -68,23 +66,13 @@ WINK: tuple[ToolSpec[Any], ...] = (
             "dryRun": "dry_run",
         },
     ),
-    shared.pass_through("glob", requests.GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
     shared.pass_through(
-        "grep",
-        requests.GrepParams,
-        _GREP,
-        aliases={
-            **_DIRECTORY,
-            "include": "glob",
-            "-i": "ignore_case",
-            "-A": "after",
-            "-B": "before",
-            "-C": "context",
-            "max_count": "head_limit",
-        },
-        read_only=True,
+        "glob", requests.GlobParams, _GLOB, aliases=shared.DIRECTORY_ALIASES, read_only=True
     ),
-    shared.pass_through("rm", requests.RmParams, shared.DELETE_DESCRIPTION, aliases=_DIRECTORY),
+    shared.GREP,
+    shared.pass_through(
+        "rm", requests.RmParams, shared.DELETE_DESCRIPTION, aliases=shared.DIRECTORY_ALIASES
+    ),
     shared.pass_through(
         "move_file",
         requests.MoveParams,
