@@ -457,11 +457,22 @@ def test_everything_else_waits_for_the_first_step(
         assert not timeline.files(1).exists("src/new.txt")
 
 
+@pytest.mark.parametrize(
+    ("error", "fact"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
+        (ZeroDivisionError("a bug"), "a bug"),
+    ],
+)
 def test_a_first_step_that_cannot_be_written_ends_the_recording_only(
-    files: HostFilesystem, path: Path, monkeypatch: pytest.MonkeyPatch
+    files: HostFilesystem,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    fact: str,
 ):
     def fail(*_: object) -> BaseRecord:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise error
 
     monkeypatch.setattr(recorder, "write_base", fail)
     session = Session()
@@ -469,6 +480,6 @@ def test_a_first_step_that_cannot_be_written_ends_the_recording_only(
         call(session)
         files.write("src/new.txt", "new")
         call(session)
-    assert recording.problem == "Recording stopped after step 0: No space left on device"
+    assert recording.problem == f"Recording stopped after step 0: {fact}"
     assert len(session[ToolInvoked].all()) == 2
     assert recording.last == 0

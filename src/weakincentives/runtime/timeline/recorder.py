@@ -269,12 +269,12 @@ class SessionRecorder:
         """Wait until the first step is stored; an error of that ends the recording."""
         self._started.wait()
         failure, self._failure = self._failure, None
-        if isinstance(failure, OSError | ValueError):
+        if failure is not None:
             self._stop(failure)
-        elif failure is not None:
-            raise failure
+            if not isinstance(failure, OSError | ValueError):
+                raise failure  # a bug
 
-    def _stop(self, error: Exception) -> None:
+    def _stop(self, error: BaseException) -> None:
         """Note why nothing is recorded any more."""
         fact = getattr(error, "strerror", None) or error
         self.problem = f"Recording stopped after step {self._count}: {fact}"
