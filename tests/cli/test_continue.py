@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from tests.adapters.anthropic import server as anthropic
 from tests.adapters.chat_server import Server, says, serving
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
@@ -366,3 +367,37 @@ def check_requests(server: Server) -> None:
     assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert (last[-2]["content"], last[-1]["content"]) == ("First.", "two")
     assert last[2]["tool_calls"][0]["id"] == last[3]["tool_call_id"]
+
+
+def test_a_conversation_with_anthropic_goes_on_after_a_failure(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-mine")
+    thought = {"type": "thinking", "thinking": "I look.", "signature": "c2lnbmVk"}
+    call = anthropic.use(ToolCall("Read", {"file_path": "calc.py"}, "toolu_1"))
+    answers = (
+        anthropic.sends(thought, call, stop="tool_use"),
+        anthropic.fails(400),
+        anthropic.says("First."),
+        anthropic.says("Second."),
+    )
+    with serving(*answers) as server:
+        options = ("--workspace", project, "--base-url", server.url)
+        model = ("--model", "anthropic:claude-test-1")
+        assert wink("run", "one", *options, *model).code == 1
+        done = wink("run", "--continue", *options, *model)
+        assert done.code == 0, done.err
+        done = wink("run", "--continue", "two", *options, *model)
+        assert done.code == 0, done.err
+    *_, third, last = (request.body["messages"] for request in server.requests)
+    assert [each["role"] for each in third] == ["user", "assistant", "user"]
+    assert [each["role"] for each in last] == ["user", "assistant", "user", "assistant", "user"]
+    for messages in (third, last):
+        assert messages[1]["content"][0] == thought
+        assert messages[1]["content"][-1]["id"] == "toolu_1"
+        result = messages[2]["content"][0]
+        assert (result["type"], result["tool_use_id"]) == ("tool_result", "toolu_1")
+        assert "def mean" in str(result["content"])
+    assert "two" in str(last[-1]["content"])
