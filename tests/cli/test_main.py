@@ -165,6 +165,7 @@ def test_each_shell_gets_a_script_that_asks_wink(shell: str, wink: Wink):
     done = wink("completion", shell)
     assert done.code == 0
     assert f"_WINK_COMPLETE={shell}_complete" in done.out
+    assert 'string split ","' not in done.out  # it would cut descriptions at a comma
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

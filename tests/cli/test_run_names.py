@@ -163,7 +163,9 @@ def test_the_warnings_at_the_start_say_what_leads_to_the_original(
     (project / ".venv").mkdir()
     (project / ".venv" / "pyvenv.cfg").touch()
     copy = working_copy(project, place=tmp_path / "place")
-    assert ".venv is not used: commands run in a container" in next(copy_warnings(copy, "podman"))
+    warning = next(copy_warnings(copy, "podman"))
+    assert ".venv is not used: commands run in a container" in warning
+    assert "WEAKINCENTIVES_IMAGE=NAME" in warning
     assert not [each for each in copy_warnings(copy, "bubblewrap") if ".venv" in each]
     without = ("--workspace", project, "--model", script("Done."), "--sandbox", "none")
     assert "warning:" not in wink("run", "look", *without).err

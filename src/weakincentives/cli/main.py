@@ -30,7 +30,7 @@ _EPILOG = (
 )
 _COMPLETION_EPILOG = """\b
 bash: eval "$(wink completion bash)"                                 in ~/.bashrc
-zsh:  eval "$(wink completion zsh)"                                  in ~/.zshrc
+zsh:  eval "$(wink completion zsh)"                   in ~/.zshrc, after compinit
 fish: wink completion fish > ~/.config/fish/completions/wink.fish
 """
 
@@ -157,7 +157,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell."""
     script_class = get_completion_class(shell)
     assert script_class is not None
-    click.echo(script_class(ctx.find_root().command, {}, "wink", "_WINK_COMPLETE").source())
+    script = script_class(ctx.find_root().command, {}, "wink", "_WINK_COMPLETE").source()
+    # click's script for fish cuts descriptions, such as the task of a run, at a comma
+    click.echo(script.replace('string split ","', 'string split --max 1 ","'))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

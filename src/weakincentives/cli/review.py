@@ -14,7 +14,8 @@ from weakincentives.cli.completion import complete_run
 from weakincentives.cli.listing import print_runs, print_total
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.changes import describe_kept_paths
-from weakincentives.cli.run.decision import EXIT_CONFLICT, EXIT_KEPT, Decision
+from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.resolution import EXIT_CONFLICT, EXIT_KEPT
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import list_runs, note_changes
 from weakincentives.cli.state import exclusive_lock, find_place, place_id

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from weakincentives.cli.run.action import ActionKind
@@ -61,18 +60,6 @@ def describe_conflicts(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
 def is_git_index(path: str) -> bool:
     """Return whether it is git's index, which even `git status` rewrites."""
     return path == f"{_GIT}/index" or path.endswith(f"/{_GIT}/index")
-
-
-def patch_command(original: Path, patch: Path) -> str:
-    """Return the command that applies a patch from any directory.
-
-    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
-    """
-    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
-    option = (
-        "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
-    )
-    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
 
 
 def withheld_lines(review: Review) -> Iterator[str]:

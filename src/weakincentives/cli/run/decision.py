@@ -6,12 +6,10 @@ Only `apply` and `undo` touch the original. Whatever goes wrong, the copy stays.
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import click
 
@@ -25,12 +23,13 @@ from weakincentives.cli.run.changes import (
     describe_conflicts,
     describe_kept_paths,
     is_git_index,
-    patch_command,
     withheld_lines,
 )
 from weakincentives.cli.run.commit import commit_lines, commit_message, describe_commit
 from weakincentives.cli.run.diff_view import show_diff
+from weakincentives.cli.run.patch import omission_lines, print_patch, write_patch
 from weakincentives.cli.run.question import find_command, prompt, read_text, wrap_options
+from weakincentives.cli.run.resolution import Outcome, Resolution
 from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
 from weakincentives.cli.state import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal
@@ -49,55 +48,11 @@ from weakincentives.contrib.review.commit import is_in_repository
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_path
 
-Outcome: TypeAlias = Literal[
-    "nothing",
-    "applied",
-    "applied-partly",
-    "committed",
-    "committed-partly",
-    "branched",
-    "branched-partly",
-    "patched",
-    "patched-partly",
-    "discarded",
-    "kept",
-    "reply",
-    "interrupted",
-    "conflict",
-    "failed",
-]
-EXIT_DONE, EXIT_FAILED, EXIT_KEPT, EXIT_CONFLICT = 0, 1, 3, 4
-_EXIT_CODES: dict[Outcome, int] = {
-    "kept": EXIT_KEPT,
-    "applied-partly": EXIT_KEPT,
-    "committed-partly": EXIT_KEPT,
-    "branched-partly": EXIT_KEPT,
-    "patched-partly": EXIT_KEPT,
-    "interrupted": EXIT_KEPT,
-    "conflict": EXIT_CONFLICT,
-    "failed": EXIT_FAILED,
-}
 _COMMITS = frozenset({"commit", "branch"})
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _REPLY_HINT = "Your reply (empty: none): "
 _REPLY_OR_END = "Your reply (empty: end): "
-_MAX_OMITTED = 20
 _MAX_NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """What was done with the changes, and the facts about them as data."""
-
-    outcome: Outcome
-    facts: dict[str, Any] = field(default_factory=dict[str, Any])
-    reply: str | None = None
-    """What the user told the model instead of deciding."""
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command."""
-        return _EXIT_CODES.get(self.outcome, EXIT_DONE)
 
 
 def can_ask() -> bool:
@@ -437,43 +392,22 @@ class Decision:
     def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
         if patch == STANDARD_OUTPUT:
-            self._print_patch(choice)
+            print_patch(self._review, choice.paths)
         else:
-            self._write_patch(patch, choice)
-        omitted = [
-            each for each in self._review.omissions(choice.paths) if not is_git_index(each.path)
-        ]
+            with self._show_activity("writing the patch"):
+                command = write_patch(self._review, patch, choice.paths)
+            self._print(f"Patch saved; to apply it: {command}")
         if choice.paths is not None:
             self._keep("The copy is kept, because the patch has only a part of the changes.")
             return "patched-partly"
+        omitted = list(omission_lines(self._review))
         if not omitted:
             self._discard()
             return "patched"
-        self._print("The patch leaves out:")
-        for each in omitted[:_MAX_OMITTED]:
-            self._print(f"  {each}")
-        if len(omitted) > _MAX_OMITTED:
-            self._print(f"  and {len(omitted) - _MAX_OMITTED} more")
+        for line in omitted:
+            self._print(line)
         self._keep("The copy is kept, because the patch leaves something out.")
         return "patched-partly"
-
-    def _write_patch(self, patch: Path, choice: Choice) -> None:
-        if patch.exists():
-            raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
-        with self._show_activity("writing the patch"):
-            saved = self._review.save_patch(patch, paths=choice.paths)
-        command = patch_command(self._review.copy.original, saved)
-        self._print(f"Patch saved; to apply it: {command}")
-
-    def _print_patch(self, choice: Choice) -> None:
-        with tempfile.TemporaryDirectory(prefix="wink-") as directory:
-            saved = self._review.save_patch(Path(directory) / "patch", paths=choice.paths)
-            data = saved.read_bytes()
-        if is_terminal(sys.stdout):
-            echo(data.decode("utf-8", "replace"), err=False, newline=False)
-        else:
-            sys.stdout.buffer.write(data)  # a patch is bytes
-            sys.stdout.flush()
 
     def _discard(self) -> None:
         with self._show_activity("removing the working copy"):

@@ -14,9 +14,10 @@ from weakincentives.cli.dumps import DumpPaths, timeline_hints
 from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
-from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution, can_ask
+from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
+from weakincentives.cli.run.resolution import EXIT_FAILED, Resolution
 from weakincentives.cli.run.result import JobResult
 from weakincentives.cli.run.start import JobOptions, is_answered
 from weakincentives.cli.run.view import View, describe_usage

@@ -25,7 +25,8 @@ def copy_warnings(copy: WorkingCopy, sandbox: str | None) -> Iterator[str]:
         elif sandbox == _CONTAINER and (copy.root / name / "pyvenv.cfg").is_file():
             yield (
                 f"{name} is not used: commands run in a container with a Python of its own;"
-                " put what the project needs into its image with wink sandbox build-image"
+                " choose --sandbox bubblewrap, or an image with what the project needs: wink"
+                " sandbox pull-image NAME, then set WEAKINCENTIVES_IMAGE=NAME"
             )
     for path in copy.fixed_paths:
         directory, _, name = path.rpartition("/")
