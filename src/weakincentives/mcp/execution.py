@@ -73,7 +73,8 @@ class CallExecution:
         self._numbers = count(1)
         self._executor(McpClient("client", 0))  # two tools with one name are the caller's error
         if history is not None:
-            self._queue.submit(partial(_start_history, history), exclusive=True)
+            # not exclusive: clients can read while the first state of a large directory is taken
+            self._queue.submit(partial(_start_history, history))
 
     def has_tool(self, name: str) -> bool:
         """Return whether there is a tool with this name."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from threading import Lock
 from typing import Protocol, runtime_checkable
 
 from weakincentives.errors import SnapshotError, ToolValidationError
@@ -164,6 +165,7 @@ class History:
         self._last_state: FilesystemSnapshot | None = None
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
         self._unpin: dict[str, Callable[[], None]] = {}
+        self._start_lock = Lock()
         self.problem: str | None = None
         """Why the last call cannot be undone, if its state could not be kept."""
         self._log: StepLog | None = None
@@ -175,11 +177,12 @@ class History:
 
     def start(self) -> None:
         """Keep the present state as the start; does nothing if there is one."""
-        if START not in self._checkpoints:
-            state = self._last_state = self._take(START)
-            self._checkpoints[START] = Checkpoint(
-                name=START, snapshot=state, after=self._last_number
-            )
+        with self._start_lock:  # calls that only read may come while the first state is taken
+            if START not in self._checkpoints:
+                state = self._last_state = self._take(START)
+                self._checkpoints[START] = Checkpoint(
+                    name=START, snapshot=state, after=self._last_number
+                )
 
     def begin(self, *, bypasses_filesystem: bool = False) -> "Recording":
         """Keep the state before a call that may change something."""

@@ -153,13 +153,16 @@ class HistoryTools:
     def _checkpoint(self, params: CheckpointParams, *, context: ToolContext) -> ToolResult[str]:
         note = (params.note or "")[:_MAX_NOTE]
         made = self._history.add_checkpoint(_client(context), params.name, note)
+        back = f"To go back to it: undo with checkpoint={made.name!r}; to compare"
+        how = "To compare" if self._filesystem.read_only else back
         return _text(
-            f"Checkpoint {made.name!r} is the state after call {made.after}. To go back to it: undo"
-            f" with checkpoint={made.name!r}; to compare: diff with from={made.name!r}."
+            f"Checkpoint {made.name!r} is the state after call {made.after}. {how}: diff with"
+            f" from={made.name!r}."
         )
 
     def _list_checkpoints(self, params: NoParams, *, context: ToolContext) -> ToolResult[str]:
         del params, context
+        self._history.start()
         return _text("\n".join(map(_describe_checkpoint, self._history.checkpoints)))
 
     def _diff(self, params: DiffParams, *, context: ToolContext) -> ToolResult[str]:
@@ -212,11 +215,11 @@ class HistoryTools:
         lines = [self._describe_step(step) for step in steps[-_MAX_LINES:]]
         if len(steps) > len(lines):
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
-        summary = str(found) if found else "Nothing is different from the start."
         parts = ["Calls:", *lines] if lines else ["No call has changed anything."]
-        return _text(
-            "\n".join([*parts, "", "Different from the start:", summary, "", self._advice])
-        )
+        if not found:
+            return _text("\n".join([*parts, "", "Nothing is different from the start."]))
+        parts += ["", "Different from the start:", str(found), "", self._advice]
+        return _text("\n".join(parts))
 
     # --- helpers ---
 
