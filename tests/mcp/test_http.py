@@ -217,5 +217,6 @@ def test_an_open_stream_does_not_keep_the_server_alive(tmp_path: Path) -> None:
             f"Authorization: Bearer {address.token}\r\nAccept: text/event-stream\r\n"
             f"Mcp-Session-Id: {session}\r\n\r\n".encode()
         )
-        assert stream.recv(15).startswith(b"HTTP/1.1 200")
+        with stream.makefile("rb") as answer:
+            assert answer.readline().startswith(b"HTTP/1.1 200")
     stream.close()

@@ -24,6 +24,7 @@ from weakincentives.cli.dumps import dump_directory, dump_id, link_timeline
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
 from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.recovery import keep_heartbeat
 from weakincentives.cli.run.sandbox import (
     COMMAND_ENVIRONMENT,
@@ -34,7 +35,6 @@ from weakincentives.cli.run.sandbox import (
     resolve_sandbox,
     resolve_variables,
 )
-from weakincentives.cli.run.view import QuietView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
 from weakincentives.cli.runs import MCP_MODEL, Status, begin_run, end_run, note_changes, rename_run
 from weakincentives.cli.state import (
@@ -159,7 +159,7 @@ def _open_place(
         return
     with new_place(session.session_id) as place:
         exclude = settings["exclude"] or ()
-        copy = create_copy(options.directory, exclude, place, QuietView())
+        copy = create_copy(options.directory, exclude, place, LinesView())
         with name_copy_on_error(place):
             begin_run(place, session_id=str(session.session_id), task=_TASK, model=MCP_MODEL)
             with (
