@@ -40,6 +40,7 @@ from weakincentives.adapters import (
     create_adapter,
 )
 from weakincentives.adapters.litellm import LiteLLMAdapter
+from weakincentives.adapters.loop.timeout import TimedRequest
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage
@@ -149,6 +150,16 @@ def test_half_an_answer_is_none(answer: Answer) -> None:
 def test_an_answer_without_end_is_not_waited_for(answer: Answer) -> None:
     raised = failure(answer, timeout=0.2, on_text=lambda _: None)
     assert isinstance(raised, TransientError)
+    assert "did not answer within 0.2 s" in str(raised)
+
+
+def test_a_timeout_that_litellm_reports_as_something_else_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait = TimedRequest.result
+    monkeypatch.setattr(TimedRequest, "result", lambda timed, _, limits: wait(timed, 60, limits))
+    answer = never_ends(event(piece({"content": "x"})))
+    raised = failure(answer, timeout=0.2, on_text=lambda _: None)
     assert "did not answer within 0.2 s" in str(raised)
 
 

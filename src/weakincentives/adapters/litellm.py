@@ -167,7 +167,7 @@ class LiteLLMAdapter(ProviderAdapter):
         """Send the request, feed the response to the decoder, and yield its text."""
         ends = time.monotonic() + seconds
         streams = bool(body.get("stream"))
-        limits = _ResponseLimits(self._endpoint, ends, streams)
+        limits = _ResponseLimits(self._endpoint, seconds, ends, streams)
         _response_limits.set(limits)  # the thread serves only this request
         _install_limits()
         try:
@@ -211,6 +211,7 @@ class _ResponseLimits:
     """Limits of one response; `failure` is the reason if it was rejected."""
 
     endpoint: Endpoint
+    seconds: float
     ends: float
     is_streamed: bool
     failure: ProviderError | None = None
@@ -290,6 +291,8 @@ class _LimitedBody(httpx.SyncByteStream):
             return
         for piece in self._inner:
             if time.monotonic() > self._limits.ends:
+                # LiteLLM does not pass on a timeout in the middle of a stream as one
+                self._limits.failure = timeout_error(self._limits.endpoint, self._limits.seconds)
                 raise httpx.ReadTimeout("the time of the request is up")
             left -= len(piece)
             if left < 0:
