@@ -32,9 +32,9 @@ class Place:
         """The variables that keep a server in this place."""
         return {name: str(path) for name, path in self._own.items()}
 
-    def command(self, *options: str) -> list[str]:
+    def command(self, *options: str, sandbox: str = "none") -> list[str]:
         """Return the words that start a server on the directory itself, without commands."""
-        return [*COMMAND, str(self.root), "--in-place", "--sandbox", "none", *options]
+        return [*COMMAND, str(self.root), "--in-place", "--sandbox", sandbox, *options]
 
     @contextmanager
     def serve(self, *options: str) -> Iterator[ServerProcess]:
@@ -79,6 +79,17 @@ class Place:
 
 
 _XDG = ("STATE", "CACHE", "CONFIG", "DATA")
+
+
+def find_processes(word: bytes) -> list[int]:
+    """Return the processes that have a word in their command line."""
+    found: list[int] = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with suppress(OSError):
+                if word in (each / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(each.name))
+    return found
 
 
 def node_program(name: str) -> list[str]:

@@ -6,14 +6,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.mcp_process import TIMEOUT, NoAnswerError, ServerProcess
-from tests.mcp.processes import Place
+from tests.mcp.processes import Place, find_processes
 
 MEGABYTE = 1_000_000
 PARSE_ERROR = -32_700
@@ -304,3 +305,49 @@ def test_a_signal_ends_the_server_and_leaves_nothing(
         server.process.wait(60)
     assert (place.root / "a.txt").read_text() == "x\n"
     place.check_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["cancellation", "closed pipes", "SIGTERM"])
+def test_a_command_of_a_client_that_goes_away_is_stopped_and_rolled_back(
+    tmp_path: Path, end: str
+) -> None:
+    place = Place(tmp_path)
+    (place.root / "old.txt").write_text("old\n")
+    seconds = f"300.{os.getpid()}"
+    command = ["sh", "-c", f"echo new > old.txt; echo x > made.txt; exec sleep {seconds}"]
+    with ServerProcess(place.command(sandbox="auto"), environment=place.environment) as server:
+        server.initialize()
+        tools = server.request("tools/list")["result"]["tools"]
+        if "shell_execute" not in {each["name"] for each in tools}:
+            message = "No sandbox isolates commands here: apt-get install bubblewrap"
+            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        params = {"name": "shell_execute", "arguments": {"command": command}}
+        asked = server.start("tools/call", params)
+        _wait_for(lambda: bool(find_processes(seconds.encode())))
+        if end == "cancellation":
+            note = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+            server.send({**note, "params": {"requestId": asked}})
+            assert not server.call("list_directory", path=".").get("isError")
+        elif end == "closed pipes":
+            for stream in (server.process.stdin, server.process.stdout):
+                assert stream is not None
+                stream.close()
+        else:
+            server.process.terminate()
+        if end != "cancellation":
+            assert server.process.wait(TIMEOUT) == 0
+        assert {each.name: each.read_text() for each in place.root.iterdir()} == {
+            "old.txt": "old\n"
+        }
+        assert asked not in server.pending
+        _wait_for(lambda: not find_processes(seconds.encode()))
+    place.check_nothing_left()
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something is so, for as long as only a failing test waits."""
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)  # nothing tells when a process of somebody else starts
