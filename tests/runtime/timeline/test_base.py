@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters import AssistantMessage, UserMessage
+from weakincentives.adapters import UserMessage
 from weakincentives.adapters.events import ModelResponded
 from weakincentives.filesystem import Content, HostFilesystem, Limits, ReadableFilesystem
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.runtime import (
     ConversationStarted,
-    MessageAdded,
     PromptRendered,
     ToolInvoked,
 )
@@ -411,29 +410,25 @@ def begin(files: HostFilesystem, path: Path, session: Session) -> SessionRecorde
     return SessionRecorder(session, path, files, base=files.snapshot(), wait=False)
 
 
-def test_a_prompt_and_its_answer_do_not_wait_for_the_first_step(
-    files: HostFilesystem, path: Path, gate: Event
-):
+def test_a_prompt_does_not_wait_for_the_first_step(files: HostFilesystem, path: Path, gate: Event):
     session, before = Session(), state_of(files)
     with begin(files, path, session):
         session.dispatch(ConversationStarted((UserMessage("hello"),), session.session_id))
         session.dispatch(PromptRendered(prompt_ns="a", prompt_key="b"))
-        session.dispatch(MessageAdded(AssistantMessage("hi"), session.session_id))
-        session.dispatch(ModelResponded(prompt_name="p", adapter="scripted", model="m", step=1))
         with Timeline(path) as timeline:
             assert timeline.steps == ()
         gate.set()
         files.write("src/new.txt", "new")
         call(session)
     with Timeline(path) as timeline:
-        assert [each.kind for each in timeline.steps] == ["start", "prompt", "model", "tool"]
-        assert [len(timeline.messages(number)) for number in (1, 2, 3, 4)] == [0, 1, 2, 2]
-        assert [len(timeline.session(n)[ToolInvoked].all()) for n in (2, 3, 4)] == [0, 0, 1]
-        assert state_of(timeline.files(3)) == before
-        assert timeline.step(4).files.paths == ("src/new.txt",)
+        assert [each.kind for each in timeline.steps] == ["start", "prompt", "tool"]
+        assert [len(timeline.messages(number)) for number in (1, 2, 3)] == [0, 1, 1]
+        assert [len(timeline.session(n)[ToolInvoked].all()) for n in (1, 2, 3)] == [0, 0, 1]
+        assert state_of(timeline.files(2)) == before
+        assert timeline.step(3).files.paths == ("src/new.txt",)
 
 
-@pytest.mark.parametrize("event", ["file", "step", "close"])
+@pytest.mark.parametrize("event", ["file", "answer", "step", "close"])
 def test_everything_else_waits_for_the_first_step(
     files: HostFilesystem, path: Path, gate: Event, event: str
 ):
@@ -441,6 +436,10 @@ def test_everything_else_waits_for_the_first_step(
     recording = begin(files, path, session)
     actions: dict[str, Callable[[], object]] = {
         "file": lambda: files.write("src/new.txt", "new"),
+        # what somebody has seen of an answer must not be lost
+        "answer": lambda: session.dispatch(
+            ModelResponded(prompt_name="p", adapter="scripted", model="m", step=1)
+        ),
         "step": lambda: call(session),
         "close": recording.close,
     }

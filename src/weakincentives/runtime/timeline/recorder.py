@@ -76,7 +76,6 @@ _FILE_EVENTS = (
     StateReplaced,
 )
 _THREAD = "wink-recorder"
-_WITHOUT_FILES: frozenset[StepKind] = frozenset({"prompt", "model"})  # they change no files
 _NO_ROOT = "/"  # the root if the workspace is not on disk
 _LEVEL = 6
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
@@ -139,7 +138,7 @@ class SessionRecorder:
             base: A snapshot of the workspace as it is now. The first step then has the files of
                 this snapshot, and none is read again.
             wait: Whether the first step is on disk when this returns. Otherwise a thread writes
-                it: a prompt and an answer do not wait for that, and whatever may change files does.
+                it: a prompt does not wait for that, and whatever comes next does.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
@@ -359,7 +358,7 @@ class SessionRecorder:
     def _record(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> None:
         """Append a step; a recording that fails does not end the session."""
         with self._lock:
-            if kind in _WITHOUT_FILES and not self._started.is_set():
+            if kind == "prompt" and not self._started.is_set():
                 self._queue.append(self._capture(kind, title, details))
                 return
         self._wait()
