@@ -16,11 +16,12 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem
 from weakincentives.mcp.calls import CallQueue, RunningCall
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import History, Step
+from weakincentives.mcp.history import History
 from weakincentives.mcp.history_tools import CHECKPOINT
 from weakincentives.mcp.resources import LogEntry, WorkspaceResources
 from weakincentives.mcp.results import error_result, to_result
 from weakincentives.mcp.roots import ClientRoots, RootsPolicy
+from weakincentives.mcp.steps import Step
 from weakincentives.posix import cancellable
 from weakincentives.prompt import Tool, ToolContext
 from weakincentives.runtime.session import Session

@@ -8,8 +8,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
 from typing import Protocol, runtime_checkable
@@ -19,18 +18,17 @@ from weakincentives.filesystem import (
     Change,
     Diff,
     Filesystem,
-    FilesystemEvent,
     FilesystemSnapshot,
     Observable,
     Pinnable,
     ReadableFilesystem,
-    StateReplaced,
     diff,
     diff_since,
 )
 from weakincentives.filesystem.base import State, is_tool_output
 from weakincentives.filesystem.paths import outermost
 from weakincentives.mcp.clients import McpClient
+from weakincentives.mcp.steps import Checkpoint, Recording, Step, StepLog, is_own
 from weakincentives.posix import display_path, no_time_limit, parents_of
 
 MAX_STEPS = 10_000
@@ -42,8 +40,6 @@ MAX_PATHS = 200
 _MAX_CONFLICTS = 20
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
-UNDO = "undo"
-"""The name of the tool that takes calls back."""
 
 
 @runtime_checkable
@@ -61,78 +57,6 @@ class _StateStore(Protocol):
 
 class UndoConflictError(ToolValidationError):
     """A call cannot be undone without losing a later change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A call that changed something, or failed.
-
-    Args:
-        number: Its number, counted from 1.
-        client: Who made it.
-        tool: The tool.
-        before: The state before it; None if it failed.
-        after: The state after it; None if it failed.
-        paths: What it changed: the first paths, sorted.
-        count: The number of paths that it changed.
-        undoes: The calls that it took back, if it is an undo.
-        own: The paths that it changed itself; None if it is not known, as for a command. Other
-            programs may have changed files at the same time.
-        created_at: When it ended.
-    """
-
-    number: int
-    client: McpClient
-    tool: str
-    before: FilesystemSnapshot | None = None
-    after: FilesystemSnapshot | None = None
-    paths: tuple[str, ...] = ()
-    count: int = 0
-    undoes: tuple[int, ...] = ()
-    own: frozenset[str] | None = None
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def is_undo(self) -> bool:
-        """Whether it took back other calls."""
-        return self.tool == UNDO
-
-    def __str__(self) -> str:
-        """Return the call in a few words."""
-        return f"call {self.number} ({self.tool} by {self.client})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A state with a name.
-
-    Args:
-        name: Its name.
-        note: What the client wants to remember about it.
-        client: Who made it; None for the start.
-        after: The number of the last call before it.
-        snapshot: The state.
-        created_at: When it was made.
-    """
-
-    name: str
-    note: str = ""
-    client: McpClient | None = None
-    after: int = 0
-    snapshot: FilesystemSnapshot
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-class StepLog(Protocol):
-    """Keeps steps for later sessions."""
-
-    def load(self) -> Sequence[Step]:
-        """Return the steps of earlier sessions, numbered from 1, the oldest first."""
-        ...
-
-    def append(self, step: Step) -> None:
-        """Add a step of this session."""
-        ...
 
 
 class History:
@@ -184,7 +108,7 @@ class History:
                     name=START, snapshot=state, after=self._last_number
                 )
 
-    def begin(self, *, bypasses_filesystem: bool = False) -> "Recording":
+    def begin(self, *, bypasses_filesystem: bool = False) -> Recording:
         """Keep the state before a call that may change something."""
         recording = self._recording = Recording(bypasses_filesystem=bypasses_filesystem)
         try:
@@ -198,7 +122,7 @@ class History:
         return recording
 
     def finish(
-        self, recording: "Recording", client: McpClient, tool: str, *, success: bool
+        self, recording: Recording, client: McpClient, tool: str, *, success: bool
     ) -> Step | None:
         """Add a step for a call, if it changed something or failed; return it.
 
@@ -208,7 +132,7 @@ class History:
             return self._finish(recording, client, tool, success=success)
 
     def _finish(
-        self, recording: "Recording", client: McpClient, tool: str, *, success: bool
+        self, recording: Recording, client: McpClient, tool: str, *, success: bool
     ) -> Step | None:
         recording.end()
         self._recording = None
@@ -486,7 +410,7 @@ class History:
 
     def _changed_paths(self, step: Step) -> set[str]:
         """Return what a call changed, including directories."""
-        return {each.path for each in self._entries(step) if _is_own(step, each)}
+        return {each.path for each in self._entries(step) if is_own(step, each)}
 
     def _entries(self, step: Step) -> Sequence[Change]:
         """Return what is different after a call."""
@@ -544,46 +468,9 @@ class History:
         return f"checkpoint-{number}"
 
 
-class Recording:
-    """What is noted while a call runs: the state before it, and what it changes."""
-
-    def __init__(self, *, bypasses_filesystem: bool) -> None:
-        """Note the events of a call; one that bypasses the filesystem may change anything."""
-        self.before: FilesystemSnapshot | None = None
-        self.paths: set[str] = set()
-        self.is_open_ended: bool = bypasses_filesystem
-        self.undoes: tuple[int, ...] = ()
-        self.end: Callable[[], None] = _do_nothing
-
-    def add(self, event: FilesystemEvent) -> None:
-        """Note the paths of an event."""
-        if isinstance(event, StateReplaced):
-            if event.reason != "rollback":
-                self.is_open_ended = True
-            return
-        self.paths.update(
-            path for name in ("path", "source") if (path := getattr(event, name, None)) is not None
-        )
-
-
 def has_history(filesystem: Filesystem) -> bool:
     """Return whether the states of a filesystem can be kept, compared and restored."""
     return isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore)
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _is_own(step: Step, change: Change) -> bool:
-    """Return whether a call made a change itself; a move or deletion covers everything below."""
-    if step.own is None or change.path in step.own:
-        return True
-    if not step.own.isdisjoint(parents_of(change.path)):
-        return True
-    # a directory that was created or emptied for one of its paths
-    is_parent = any(each.startswith(f"{change.path}/") for each in step.own)
-    return change.is_directory and change.kind in ("added", "removed") and is_parent
 
 
 def _is_project_change(change: Change) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import Step
+from weakincentives.mcp.steps import Step
 from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, decode, encode
 

@@ -10,7 +10,8 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Change, Diff, Filesystem, FilesystemSnapshot
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import START, UNDO, Checkpoint, History, Step
+from weakincentives.mcp.history import START, History
+from weakincentives.mcp.steps import UNDO, Checkpoint, Step
 from weakincentives.posix import display_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 
