@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from mcp.types import ListRootsResult, Root
+from pydantic import FileUrl
 
 from tests.mcp.serving import Served, call, fail, run
 
@@ -211,3 +213,72 @@ def test_an_undo_of_something_that_does_not_exist_says_so(tmp_path: Path, given:
 
     run(tmp_path / "w", work)
     assert (tmp_path / "w/a.txt").read_text() == "1"
+
+
+def test_results_of_the_history_tools_have_fields_for_programs(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect("one")
+
+        async def fields(tool: str, **arguments: object) -> dict:
+            result = await client.call_tool(tool, arguments)  # the SDK validates it
+            assert not result.is_error, result.content
+            return result.structured_content
+
+        await write(client, "d/a.txt", "1\n2\n")
+        made = (await fields("checkpoint", name="cp", note="first"))["checkpoint"]
+        assert (made["name"], made["note"], made["call"]) == ("cp", "first", 1)
+        assert (made["client"], made["time"][:2]) == ("one #1", "20")
+        await write(client, "b.txt", "b\n")
+        await fail(client, "edit_file", path="b.txt", edits=[{"oldText": "no", "newText": ""}])
+        names = [each["name"] for each in (await fields("list_checkpoints"))["checkpoints"]]
+        assert names == ["start", "cp"]
+
+        found = await fields("diff")
+        lines = [(each["path"], each["kind"], each["insertions"]) for each in found["changes"]]
+        assert lines == [("b.txt", "added", 1), ("d", "added", 0), ("d/a.txt", "added", 2)]
+        assert (found["totalChanges"], found["truncated"], found["nextStart"]) == (3, False, None)
+        cut = await fields("diff", max_characters=1)
+        assert (cut["truncated"], cut["nextStart"]) == (True, 1)
+        rest = await fields("diff", start=1)
+        assert [each["path"] for each in rest["changes"]] == ["d", "d/a.txt"]
+        assert (await fields("diff", to="cp", path="b.txt"))["changes"] == []
+
+        undone = await fields("undo", checkpoint="cp")
+        assert (undone["undone"], undone["call"], undone["changed"]) == ([2], 4, ["b.txt"])
+        review = await fields("review")
+        assert [each["failed"] for each in review["calls"]] == [False, False, True, False]
+        assert [each["undoneBy"] for each in review["calls"]] == [None, 4, None, None]
+        assert review["calls"][3]["undoes"] == [2]
+        assert review["calls"][0]["paths"] == ["d/a.txt"]
+        assert (review["totalCalls"], review["totalChanges"]) == (4, 2)
+        await call(client, "undo")
+        assert (await fields("undo"))["undone"] == []
+
+    run(root, work)
+
+
+def test_the_history_of_others_does_not_show_paths_outside_the_roots(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    (root / "mine").mkdir(parents=True)
+    uri = (root / "mine").as_uri()
+
+    async def list_roots(context: object) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=FileUrl(uri))])
+
+    async def work(served: Served) -> None:
+        one, two = (
+            await served.connect("one"),
+            await served.connect("two", list_roots_callback=list_roots),
+        )
+        await write(one, "secret.txt", "1")
+        await call(one, "move_file", source="secret.txt", destination="mine/open.txt")
+        review = await two.call_tool("review", {})
+        log = str((await two.read_resource("wink://log")).contents)
+        shown = f"{review.structured_content} {log}"
+        assert "open.txt" in shown
+        assert "secret" not in shown
+        assert "secret" in str((await one.read_resource("wink://log")).contents)
+
+    run(root, work)

@@ -1,8 +1,9 @@
 """The tools that nobody else has: checkpoint, list_checkpoints, diff, undo and review."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from weakincentives.contrib.tools import ToolSettings
@@ -11,6 +12,18 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Change, Diff, Filesystem, FilesystemSnapshot
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import START, History
+from weakincentives.mcp.history_results import (
+    MAX_ITEMS,
+    CallItem,
+    CheckpointItem,
+    CheckpointResult,
+    CheckpointsResult,
+    DiffResult,
+    HistoryResult,
+    ReviewResult,
+    UndoResult,
+    change_items,
+)
 from weakincentives.mcp.steps import UNDO, Checkpoint, Step
 from weakincentives.posix import display_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
@@ -19,8 +32,8 @@ CHECKPOINT = "checkpoint"
 """The name of the tool that makes checkpoints."""
 _MAX_PATCH = 20_000
 _MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
-_MAX_LINES = 200  # of calls in a review
 _MAX_NOTE = 500
+_MAX_PATHS = 5  # of a call in a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,14 @@ class UndoParams:
     paths: tuple[str, ...] = ()
 
 
+RESULTS: Mapping[str, tuple[str, type[HistoryResult]]] = {
+    CHECKPOINT: ("Make a checkpoint", CheckpointResult),
+    "list_checkpoints": ("List checkpoints", CheckpointsResult),
+    "diff": ("Show changes", DiffResult),
+    UNDO: ("Undo calls", UndoResult),
+    "review": ("Review all changes", ReviewResult),
+}
+"""The title and the type of the result of each tool."""
 _DESCRIPTIONS = {
     CHECKPOINT: "Keep the present state of all files under a name, to compare with it or go back"
     " to it later. Cheap: do it before a risky change.",
@@ -130,7 +151,7 @@ class HistoryTools:
             _tool("review", self._review, NoParams),
         ]
         if not read_only:
-            undo = Tool[UndoParams, str](
+            undo = Tool[UndoParams, HistoryResult](
                 UNDO,
                 _DESCRIPTIONS[UNDO],
                 self._undo,
@@ -151,22 +172,31 @@ class HistoryTools:
 
     # --- handlers ---
 
-    def _checkpoint(self, params: CheckpointParams, *, context: ToolContext) -> ToolResult[str]:
+    def _checkpoint(
+        self, params: CheckpointParams, *, context: ToolContext
+    ) -> ToolResult[HistoryResult]:
         note = (params.note or "")[:_MAX_NOTE]
         made = self._history.add_checkpoint(_client(context), params.name, note)
         back = f"To go back to it: undo with checkpoint={made.name!r}; to compare"
         how = "To compare" if self._filesystem.read_only else back
         return _text(
             f"Checkpoint {made.name!r} is the state after call {made.after}. {how}: diff with"
-            f" from={made.name!r}."
+            f" from={made.name!r}.",
+            CheckpointResult(CheckpointItem.describe(made)),
         )
 
-    def _list_checkpoints(self, params: NoParams, *, context: ToolContext) -> ToolResult[str]:
+    def _list_checkpoints(
+        self, params: NoParams, *, context: ToolContext
+    ) -> ToolResult[HistoryResult]:
         del params, context
         self._history.start()
-        return _text("\n".join(map(_describe_checkpoint, self._history.checkpoints)))
+        found = self._history.checkpoints
+        return _text(
+            "\n".join(map(_describe_checkpoint, found)),
+            CheckpointsResult(tuple(map(CheckpointItem.describe, found))),
+        )
 
-    def _diff(self, params: DiffParams, *, context: ToolContext) -> ToolResult[str]:
+    def _diff(self, params: DiffParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         if params.call is not None and (params.since is not None or params.to is not None):
             raise ToolValidationError("call cannot be combined with from and to")
         if params.call is not None:
@@ -180,21 +210,29 @@ class HistoryTools:
             wanted = self._resolve(context, params.path)
             found = found.only(lambda each: _is_at(each, wanted))
         if not found:
-            return _text("Nothing is different.")
+            return _text(
+                "Nothing is different.", DiffResult((), 0, truncated=False, nextStart=None)
+            )
         room = min(params.max_characters or _MAX_PATCH, self._settings.budget)
-        patch = found.patch(max_characters=room, start=params.start)
-        return _text(f"{found.statistics}\n\n{patch}")
+        patch, following = found.patch_page(room, start=params.start)
+        value = DiffResult(
+            change_items(found, params.start),
+            len(found.entries),
+            truncated=following is not None,
+            nextStart=following,
+        )
+        return _text(f"{found.statistics}\n\n{patch}", value)
 
-    def _undo(self, params: UndoParams, *, context: ToolContext) -> ToolResult[str]:
+    def _undo(self, params: UndoParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         steps = self._select(params, context)
         if not steps:
-            return _text("There is nothing to undo.")
+            return _text("There is nothing to undo.", UndoResult())
         paths = [self._resolve(context, each) for each in params.paths] or None
         restored = self._history.undo(steps, paths=paths)
-        names = ", ".join(f"{step}" for step in steps[-_MAX_LINES:])
+        names = ", ".join(f"{step}" for step in steps[-MAX_ITEMS:])
         if not restored:
-            return _text(f"Nothing is left to undo of {names}.")
-        lines = [f"- {display_path(path)}" for path in restored[:_MAX_LINES]]
+            return _text(f"Nothing is left to undo of {names}.", UndoResult())
+        lines = [f"- {display_path(path)}" for path in restored[:MAX_ITEMS]]
         if len(restored) > len(lines):
             lines.append(f"- and {len(restored) - len(lines):,} more")
         number = self._history.last_number + 1
@@ -205,22 +243,29 @@ class HistoryTools:
                     *lines,
                     f"This is call {number}; to redo: undo with call={number}.",
                 ]
-            )
+            ),
+            UndoResult(tuple(step.number for step in steps[-MAX_ITEMS:])),
         )
 
-    def _review(self, params: NoParams, *, context: ToolContext) -> ToolResult[str]:
+    def _review(self, params: NoParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         del params
         client = _client(context)
         found = self._visible(self._history.diff(None), client)
         steps = [each for each in self._history.steps if self._may_see(each, client)]
-        lines = [self._describe_step(step) for step in steps[-_MAX_LINES:]]
+        calls = tuple(self._item(each, client) for each in steps[-MAX_ITEMS:])
+        lines = list(map(_describe_call, calls))
         if len(steps) > len(lines):
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
         parts = ["Calls:", *lines] if lines else ["No call has changed anything."]
-        if not found:
-            return _text("\n".join([*parts, "", "Nothing is different from the start."]))
-        parts += ["", "Different from the start:", str(found), "", self._advice]
-        return _text("\n".join(parts))
+        parts.append("")
+        if found:
+            parts += ["Different from the start:", str(found), "", self._advice]
+        else:
+            parts.append("Nothing is different from the start.")
+        return _text(
+            "\n".join(parts),
+            ReviewResult(calls, len(steps), change_items(found), len(found.entries)),
+        )
 
     # --- helpers ---
 
@@ -268,14 +313,9 @@ class HistoryTools:
     def _may_see(self, step: Step, client: McpClient) -> bool:
         return not step.paths or any(self._is_visible(client, path) for path in step.paths)
 
-    def _describe_step(self, step: Step) -> str:
-        text = f"- call {step.number}: {step.tool} by {step.client}"
-        if step.after is None:
-            return f"{text} failed and changed nothing"
-        paths = ", ".join(display_path(path) for path in step.paths[:5])
-        more = f" and {step.count - 5:,} more" if step.count > 5 else ""
-        undone = self._history.undone_by(step)
-        return f"{text}: {paths}{more}" + (f" (undone by call {undone})" if undone else "")
+    def _item(self, step: Step, client: McpClient) -> CallItem:
+        undone_by = self._history.undone_by(step)
+        return CallItem.describe(step, undone_by, partial(self._is_visible, client))
 
 
 def _tool(name: str, handler: Any, params: type[Any]) -> Tool[Any, Any]:
@@ -296,12 +336,27 @@ def _client(context: ToolContext) -> McpClient:
     return client
 
 
-def _text(text: str) -> ToolResult[str]:
-    return ToolResult(text, text, exclude_value_from_context=True)
+def _text(text: str, value: HistoryResult) -> ToolResult[HistoryResult]:
+    return ToolResult(text, value, exclude_value_from_context=True)
 
 
 def _is_at(change: Change, path: str) -> bool:
     return any(f"{side.path}/".startswith(f"{path}/") or not path for side in change.sides)
+
+
+def _describe_call(call: CallItem) -> str:
+    text = f"- call {call.number}: {call.tool} by {call.client}"
+    if call.failed:
+        return f"{text} failed and changed nothing"
+    paths = ", ".join(call.paths[:_MAX_PATHS])
+    more = call.totalPaths - _MAX_PATHS
+    return "".join(
+        [
+            f"{text}: {paths}",
+            f" and {more:,} more" if more > 0 else "",
+            "" if call.undoneBy is None else f" (undone by call {call.undoneBy})",
+        ]
+    )
 
 
 def _describe_checkpoint(checkpoint: Checkpoint) -> str:

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -58,11 +59,12 @@ class LogEntry:
     paths: tuple[str, ...] = ()
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def __str__(self) -> str:
-        """Return the entry as a line."""
+    def describe(self, is_visible: Callable[[str], bool]) -> str:
+        """Return the entry as a line, with the paths that its reader may see."""
         when = self.created_at.isoformat(timespec="milliseconds")
         how = "ok" if self.success else "failed"
-        what = "" if self.call is None else f", call {self.call}: {', '.join(self.paths[:20])}"
+        paths = [display_path(path) for path in self.paths if is_visible(path)]
+        what = "" if self.call is None else f", call {self.call}: {', '.join(paths[:20])}"
         return f"{when} {self.client} {self.tool} {how}, {self.milliseconds:.0f} ms{what}"
 
 
@@ -151,7 +153,9 @@ class WorkspaceResources:
             ValueError: A file is too large, or the URI is invalid.
         """
         if uri == LOG:
-            return _text_result(uri, "\n".join(map(str, self._log)), "text/plain")
+            is_visible = partial(self._is_visible, client)
+            lines = [entry.describe(is_visible) for entry in tuple(self._log)]
+            return _text_result(uri, "\n".join(lines), "text/plain")
         if uri.startswith(DIFF) and self._diff is not None:
             name = unquote(uri.removeprefix(DIFF))
             return _text_result(uri, self._diff(client, name), "text/x-diff")

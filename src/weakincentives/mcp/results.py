@@ -3,7 +3,7 @@
 import base64
 import mimetypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from mcp.types import (
     AudioContent,
@@ -18,9 +18,11 @@ from mcp.types import (
 from weakincentives.adapters import ToolOutcome
 from weakincentives.contrib.tools import ReadFileResult
 from weakincentives.filesystem import Filesystem
+from weakincentives.mcp.history_results import HistoryResult
 from weakincentives.mcp.tools import MEDIA_TOOL
 from weakincentives.posix import display_path
 from weakincentives.prompt import Media
+from weakincentives.serde import to_builtins
 
 MAX_MEDIA = 5 * 1024 * 1024
 """Bytes of the largest binary file in one answer."""
@@ -56,6 +58,8 @@ def to_result(
     structured: dict[str, Any] = {"content": text}
     if isinstance(result.value, ReadFileResult) and result.value.encoding == "utf-8":
         structured = _page(result.value)
+    elif isinstance(result.value, HistoryResult):
+        structured |= cast("dict[str, Any]", to_builtins(result.value))
     if call is not None:
         structured |= {"call": call, "changed": [display_path(path) for path in changed]}
     return CallToolResult(content=content, structured_content=structured)

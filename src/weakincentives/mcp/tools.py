@@ -10,8 +10,9 @@ from mcp.types import ToolAnnotations
 
 from weakincentives.contrib.tools import MkdirParams, ReadFileParams, WriteFileParams
 from weakincentives.contrib.tools.suite import SpecHandler
-from weakincentives.mcp.history_tools import CHECKPOINT
+from weakincentives.mcp.history_tools import CHECKPOINT, RESULTS
 from weakincentives.prompt import Tool
+from weakincentives.serde import json_schema
 
 MEDIA_TOOL = "read_media_file"
 """The tool that returns pictures, sound and other binary files."""
@@ -68,7 +69,7 @@ def describe_tool(tool: Tool[Any, Any]) -> McpTool:
     """Return a tool in the form of the protocol."""
     return McpTool(
         name=tool.name,
-        title=_title(tool.name),
+        title=_title(tool),
         description=tool.description,
         input_schema=deepcopy(dict(tool.schema)),
         output_schema=_output_schema(tool),
@@ -81,8 +82,15 @@ def requests_of(tool: Tool[Any, Any]) -> tuple[type[Any], ...]:
     return tool.handler.spec.requests if isinstance(tool.handler, SpecHandler) else ()
 
 
-def _title(name: str) -> str:
-    words = [word.lower() for word in _WORD.findall(name)]
+def is_history_tool(tool: Tool[Any, Any]) -> bool:
+    """Return whether a tool is one of those on the history."""
+    return tool.name in RESULTS and not requests_of(tool)
+
+
+def _title(tool: Tool[Any, Any]) -> str:
+    if is_history_tool(tool):
+        return RESULTS[tool.name][0]
+    words = [word.lower() for word in _WORD.findall(tool.name)]
     return " ".join(words).capitalize()
 
 
@@ -94,7 +102,12 @@ def _output_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
         properties = {"content": {**_CONTENT, "description": _RAW}, **deepcopy(dict(_PAGE))}
     elif not tool.read_only:
         properties.update(deepcopy(dict(_CHANGES)))
-    return {"type": "object", "properties": properties, "required": ["content"]}
+    required = ["content"]
+    if is_history_tool(tool):
+        schema = cast("dict[str, Any]", json_schema(RESULTS[tool.name][1]))
+        properties |= schema["properties"]
+        required += schema.get("required", ())
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:

@@ -66,6 +66,8 @@ def test_changes_in_a_copy_wait_for_a_review(
         await edit(client)
         path = str(project / "docs" / "new.md")  # as the client knows it
         assert not (await client.call_tool("read_text_file", {"path": path})).is_error
+        await client.call_tool("undo", {})
+        assert not (await client.call_tool("undo", {"call": 3})).is_error
         review = await client.call_tool("review", {})
         assert f"wink review {copies()[0].name}" in str(review.content)
 
@@ -80,6 +82,8 @@ def test_changes_in_a_copy_wait_for_a_review(
     log = wink("log", place.name).out
     assert f"MCP clients on {project}" in log
     assert "edit_file calc.py  [tester #1, " in log
+    assert "undo call 2 (write_file by tester #1)  [tester #1, " in log
+    assert "undo call 3 (undo by tester #1)  [tester #1, " in log
     with closing(SnapshotStore(place.parent.parent / "dumps")) as store:
         recording = store.session().open()
         assert recording.step(3).details["prompt_name"].startswith("mcp:tester")

@@ -165,7 +165,10 @@ def _usage(step: StepRecord) -> dict[str, int]:
 def _describe_files(timeline: Timeline, step: StepRecord) -> Iterator[str]:
     diff = timeline.changes(step.number)
     counts = zip(diff.entries, diff.line_counts, strict=True)
-    lines = [f"{display_path(change.path)} {count}" for change, count in counts]
+    lines = [
+        f"{display_path(change.path)}{'/' if change.is_directory else f' {count}'}"
+        for change, count in counts
+    ]
     yield from lines[:_MAX_PATHS]
     if len(lines) > _MAX_PATHS:
         yield f"{len(lines) - _MAX_PATHS} more files"

@@ -154,10 +154,17 @@ class Diff:
                 says how to continue.
             start: The index in `entries` to begin with.
         """
+        if max_characters is not None:
+            return self.patch_page(max_characters, context=context, start=start)[0]
+        style = Style(_check_not_negative("context", context), utf8=True)
+        return b"".join(self._parts(_check_not_negative("start", start), style)).decode()
+
+    def patch_page(
+        self, max_characters: int, *, context: int = 3, start: int = 0
+    ) -> tuple[str, int | None]:
+        """Return `patch` and the `start` that continues it; None if it is complete."""
         style = Style(_check_not_negative("context", context), utf8=True)
         first = _check_not_negative("start", start)
-        if max_characters is None:
-            return b"".join(self._parts(first, style)).decode()
         return self._page(first, style, _check_not_negative("max_characters", max_characters))
 
     def patch_bytes(self, *, context: int = 3) -> bytes:
@@ -190,8 +197,8 @@ class Diff:
             check_time("Diff")
             yield from self._patch.part(number, style)
 
-    def _page(self, start: int, style: Style, room: int) -> str:
-        """Return the parts that fit, and a note about the rest."""
+    def _page(self, start: int, style: Style, room: int) -> tuple[str, int | None]:
+        """Return the parts that fit and a note about the rest, and where to continue."""
         fitting: list[str] = []
         for number in range(start, len(self.entries)):
             check_time("Diff")
@@ -199,10 +206,11 @@ class Diff:
             note = "" if last else self._note(number + 1, start)
             part = _join_within(self._patch.part(number, style), room - len(note))
             if part is None:
-                return "".join(fitting) + self._note(number, start)[: max(room, 0)]
+                page = "".join(fitting) + self._note(number, start)[: max(room, 0)]
+                return page, number + (number == start)
             fitting.append(part)
             room -= len(part)
-        return "".join(fitting)
+        return "".join(fitting), None
 
     def _note(self, number: int, start: int) -> str:
         left = len(self.entries) - number

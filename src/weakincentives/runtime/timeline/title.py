@@ -8,6 +8,7 @@ from weakincentives.runtime.timeline.steps import StepKind
 _MAX_TITLE = 100
 _MAX_CODE = 60  # characters shown of code
 _PREAMBLE = ("import ", "from ", "#")
+_UNDO = "undo"  # the tool of an MCP server that takes calls back
 # parameters that say what a call is about
 _SUBJECTS = ("command", "cmd", "pattern", "query", "code")
 
@@ -16,10 +17,7 @@ def step_title(kind: StepKind, details: Mapping[str, Any]) -> str:
     """Return what happened in a step, in a line."""
     match kind:
         case "tool":
-            paths = ", ".join(details.get("paths") or ())
-            text = (
-                f"{details.get('tool', 'tool')} {call_subject(details.get('params') or {})} {paths}"
-            )
+            text = _tool_title(details)
         case "model":
             calls = ", ".join(details.get("tool_calls") or ())
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
@@ -32,6 +30,15 @@ def step_title(kind: StepKind, details: Mapping[str, Any]) -> str:
             text = details.get("prompt_name") or details.get("prompt_key") or kind
     line = " ".join(str(text).split())
     return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."
+
+
+def _tool_title(details: Mapping[str, Any]) -> str:
+    tool = details.get("tool", "tool")
+    if tool == _UNDO:  # its arguments may be empty, and its paths are everything
+        result = str(details.get("result_message") or details.get("error") or "")
+        return f"{tool} {result.partition('. ')[0].removeprefix('Took back ')}"
+    paths = ", ".join(details.get("paths") or ())
+    return f"{tool} {call_subject(details.get('params') or {})} {paths}"
 
 
 def call_subject(params: Mapping[str, Any]) -> str:
