@@ -4,6 +4,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Lock
@@ -22,8 +23,8 @@ from weakincentives.mcp.resources import LogEntry, WorkspaceResources
 from weakincentives.mcp.results import error_result, to_result
 from weakincentives.mcp.roots import ClientRoots, RootsPolicy
 from weakincentives.mcp.steps import Step
-from weakincentives.posix import cancellable
-from weakincentives.prompt import Tool, ToolContext
+from weakincentives.posix import cancellable, check_cancelled
+from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 
 _MAX_EXECUTORS = 1_000
@@ -56,6 +57,8 @@ class CallExecution:
             PromptError: Two tools have the same name.
         """
         self._filesystem = filesystem
+        if history is not None:
+            tools = [_keep_before_rollback(tool, history) for tool in tools]
         self._tools = tuple(tools)
         self._session = session
         self._history = history
@@ -222,6 +225,29 @@ class CallExecution:
     def _forget(self, running: RunningCall) -> None:
         with self._lock:
             self._running.discard(running)
+
+
+def _keep_before_rollback(tool: Tool[Any, Any], history: History) -> Tool[Any, Any]:
+    """Return a tool that keeps the state of the files before it fails and is rolled back.
+
+    Only of one that bypasses the filesystem: the rollback of others leaves other files alone.
+    """
+    handler = tool.handler
+    if handler is None or not tool.bypasses_filesystem:
+        return tool
+
+    def run(params: Any, *, context: ToolContext) -> ToolResult[Any]:
+        is_done = False
+        try:
+            result = handler(params, context=context)
+            check_cancelled(f"Tool call {tool.name!r}")
+            is_done = result.success
+        finally:
+            if not is_done:
+                history.keep_before_rollback()
+        return result
+
+    return replace(tool, handler=run)
 
 
 def _start_history(history: History) -> None:

@@ -5,6 +5,7 @@ memory. Undo takes back what a call changed and nothing else: a path is restored
 is what the call left. Otherwise nothing changes, and the error names the path and who changed it.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ MAX_PATHS = 200
 _MAX_CONFLICTS = 20
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
+_log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -136,9 +138,13 @@ class History:
     ) -> Step | None:
         recording.end()
         self._recording = None
-        if not success:
-            return self._add(Step(number=self._last_number + 1, client=client, tool=tool))
         before = recording.before
+        if not success:
+            failed = Step(number=self._last_number + 1, client=client, tool=tool)
+            if recording.rolled_back is None:
+                return self._add(failed)
+            self._add_rolled_back(replace(failed, before=before, after=recording.rolled_back))
+            return None
         if before is None or not (recording.paths or recording.is_open_ended):
             return None
         try:
@@ -162,6 +168,33 @@ class History:
         parents = {parent for path in changed for parent in parents_of(path)}
         paths = sorted(path for path in changed - parents if not is_tool_output(path))
         return self._add(replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths)))
+
+    def keep_before_rollback(self) -> None:
+        """Keep the present state, because the running call is about to be rolled back.
+
+        A rollback of a command replaces all files, also those that a person changed meanwhile.
+        """
+        recording = self._recording
+        if recording is None or recording.before is None:
+            return
+        with no_time_limit(), suppress(SnapshotError):
+            taken = self._take("before a rollback")
+            if State(self._view(recording.before)).has_same_tree("", State(self._view(taken))):
+                self._release(taken)
+            else:
+                recording.rolled_back = taken
+
+    def _add_rolled_back(self, step: Step) -> None:
+        """Add a call and the undo of it, so that what the rollback removed can be had again."""
+        paths = sorted(path for path in self._changed_paths(step) if not is_tool_output(path))
+        step = self._add(replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths)))
+        rollback = self._add(step.reverse())
+        _log.warning(
+            "%s did not end and was rolled back, with everything that changed while it ran; to get"
+            " such a change back: undo with call=%d and its path",
+            step,
+            rollback.number,
+        )
 
     def _state_after(self, before: FilesystemSnapshot, tool: str) -> FilesystemSnapshot | None:
         """Return the state after a call; None if nothing has changed."""

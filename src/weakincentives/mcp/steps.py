@@ -1,7 +1,7 @@
 """Steps and checkpoints: what the history of a workspace keeps about a call and a state."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -47,6 +47,17 @@ class Step:
         """Whether it took back other calls."""
         return self.tool == UNDO
 
+    def reverse(self) -> "Step":
+        """Return the next step, for a call that was taken back at once."""
+        return replace(
+            self,
+            number=self.number + 1,
+            tool=UNDO,
+            before=self.after,
+            after=self.before,
+            undoes=(self.number,),
+        )
+
     def __str__(self) -> str:
         """Return the call in a few words."""
         return f"call {self.number} ({self.tool} by {self.client})"
@@ -82,6 +93,7 @@ class Recording:
         self.paths: set[str] = set()
         self.is_open_ended: bool = bypasses_filesystem
         self.undoes: tuple[int, ...] = ()
+        self.rolled_back: FilesystemSnapshot | None = None
         self.end: Callable[[], None] = _do_nothing
 
     def add(self, event: FilesystemEvent) -> None:

@@ -1,0 +1,49 @@
+"""Rollback of a command in the directory itself: what a person changed meanwhile is kept."""
+
+from pathlib import Path
+
+import anyio
+
+from tests.mcp.serving import Served, call, serve
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox import LocalSandbox
+
+COMMAND = ["sh", "-c", "echo 2 > a.txt; touch begun; sleep 600"]
+
+
+def test_what_changed_while_a_cancelled_command_ran_can_be_had_again(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    (root / "a.txt").write_text("1\n")
+    (root / "mine.txt").write_text("old\n")
+
+    async def cancel_a_command(served: Served) -> None:
+        client = await served.connect()
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "shell_execute", {"command": COMMAND})
+            while not (root / "begun").exists():
+                await anyio.sleep(0.01)
+            (root / "mine.txt").write_text("mine\n")
+            (root / "new.txt").write_bytes(b"\0\xff")
+            group.cancel_scope.cancel()
+        review = await call(client, "review")  # waits for the rollback
+        assert "(undone by call 2)" in review
+        assert "mine.txt" in review
+        assert {each.name for each in root.iterdir()} == {"a.txt", "mine.txt"}
+        assert (root / "a.txt").read_text() == "1\n"
+        await call(client, "undo", call=2, paths=["mine.txt", "new.txt"])
+        assert (root / "mine.txt").read_text() == "mine\n"
+        assert (root / "new.txt").read_bytes() == b"\0\xff"
+        assert (root / "a.txt").read_text() == "1\n"
+        assert "nothing to undo" in await call(client, "undo")
+
+    async def main() -> None:
+        with (
+            HostFilesystem(root, git_dir=tmp_path / "git") as files,
+            LocalSandbox(files) as sandbox,
+            anyio.fail_after(60),
+        ):
+            async with serve(files, sandbox=sandbox) as served:
+                await cancel_a_command(served)
+
+    anyio.run(main)
