@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,43 @@ def test_a_server_that_is_killed_in_a_call_leaves_files_that_are_old_or_new(tmp_
         with place.serve() as again:
             assert not again.call("list_directory", path=".").get("isError")
             _check_whole(place)
+
+
+@pytest.mark.slow
+def test_a_command_that_the_kill_of_a_server_interrupted_can_be_undone(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    (place.root / "a.txt").write_text("hello\n")
+    command = place.command(sandbox="bubblewrap")
+    with ServerProcess(command, environment=place.environment) as server:
+        server.initialize()
+        script = "rm a.txt; echo half > half.txt; exec sleep 600"
+        arguments = {"command": ["sh", "-c", script]}
+        server.start("tools/call", {"name": "shell_execute", "arguments": arguments})
+        deadline = time.monotonic() + 60
+        while not (place.root / "half.txt").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with _connect(place) as other:  # a call that still runs is not taken for an interrupted one
+            assert "interrupted" not in other.call("review")["content"][0]["text"]
+        server.kill()
+    place.wait_until_gone()
+    for _ in range(2):  # the second start knows it as well
+        with _connect(place) as again:
+            found = again.call("review")["structuredContent"]["calls"]
+            assert [each["interrupted"] for each in found] == [True]
+            assert found[0]["paths"] == ["a.txt", "half.txt"]
+    with _connect(place) as again:
+        assert not again.call("undo", call=1).get("isError")
+    assert [each.name for each in place.root.iterdir()] == ["a.txt"]
+    assert (place.root / "a.txt").read_text() == "hello\n"
+
+
+@contextmanager
+def _connect(place: Place) -> Iterator[ServerProcess]:
+    """Start a server where another one runs or was killed."""
+    with ServerProcess(place.command(), environment=place.environment) as server:
+        server.initialize()
+        yield server
 
 
 def _check_whole(place: Place) -> None:

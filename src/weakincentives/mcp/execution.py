@@ -163,7 +163,7 @@ class CallExecution:
         running: RunningCall,
     ) -> tuple[ToolOutcome, Step | None]:
         """Run a call that may change something, and keep the state before and after it."""
-        recording = history.begin(bypasses_filesystem=tool.bypasses_filesystem)
+        recording = history.begin(client, tool.name, bypasses_filesystem=tool.bypasses_filesystem)
         self._current = running
         success = False
         try:

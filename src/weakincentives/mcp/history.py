@@ -8,6 +8,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -106,11 +107,23 @@ class History:
         with self._start_lock:  # calls that only read may come while the first state is taken
             if START not in self._checkpoints:
                 state = self._last_state = self._take(START)
+                self._add_interrupted(state)
                 self._checkpoints[START] = Checkpoint(
                     name=START, snapshot=state, after=self._last_number
                 )
 
-    def begin(self, *, bypasses_filesystem: bool = False) -> Recording:
+    def _add_interrupted(self, present: FilesystemSnapshot) -> None:
+        """Add the commands during which an earlier server was killed: they can be undone."""
+        for step in () if self._log is None else self._log.interrupted():
+            with suppress(SnapshotError, OSError):  # the state before it is gone
+                step = replace(step, number=self._last_number + 1, after=present)
+                changed = self._changed_paths(step)
+                if changed:
+                    self._add(_with_paths(step, changed))
+
+    def begin(
+        self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False
+    ) -> Recording:
         """Keep the state before a call that may change something."""
         recording = self._recording = Recording(bypasses_filesystem=bypasses_filesystem)
         try:
@@ -119,6 +132,12 @@ class History:
             self.problem = None
         except SnapshotError as error:
             self.problem = str(error)
+        if bypasses_filesystem and recording.before is not None and self._log is not None:
+            number = self._last_number + 1
+            with suppress(OSError):  # as in _add
+                self._log.begin(
+                    Step(number=number, client=client, tool=tool, before=recording.before)
+                )
         if isinstance(self._filesystem, Observable):
             recording.end = self._filesystem.subscribe(recording.add)
         return recording
@@ -130,8 +149,12 @@ class History:
 
         A call that has ended is recorded even if it is cancelled now.
         """
-        with no_time_limit():
-            return self._finish(recording, client, tool, success=success)
+        try:
+            with no_time_limit():
+                return self._finish(recording, client, tool, success=success)
+        finally:
+            if self._log is not None:
+                self._log.end()
 
     def _finish(
         self, recording: Recording, client: McpClient, tool: str, *, success: bool
@@ -165,9 +188,7 @@ class History:
         )
         # a comparison costs more than the rest, so it is only done if nothing else knows
         changed = self._changed_paths(step) if step.own is None else step.own
-        parents = {parent for path in changed for parent in parents_of(path)}
-        paths = sorted(path for path in changed - parents if not is_tool_output(path))
-        return self._add(replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths)))
+        return self._add(_with_paths(step, changed))
 
     def keep_before_rollback(self) -> None:
         """Keep the present state, because the running call is about to be rolled back.
@@ -186,8 +207,7 @@ class History:
 
     def _add_rolled_back(self, step: Step) -> None:
         """Add a call and the undo of it, so that what the rollback removed can be had again."""
-        paths = sorted(path for path in self._changed_paths(step) if not is_tool_output(path))
-        step = self._add(replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths)))
+        step = self._add(_with_paths(step, self._changed_paths(step)))
         rollback = self._add(step.reverse())
         _log.warning(
             "%s did not end and was rolled back, with everything that changed while it ran; to get"
@@ -499,6 +519,13 @@ class History:
         while f"checkpoint-{number}" in self._checkpoints:
             number += 1
         return f"checkpoint-{number}"
+
+
+def _with_paths(step: Step, changed: AbstractSet[str]) -> Step:
+    """Return a step with the paths that it changed."""
+    parents = {parent for path in changed for parent in parents_of(path)}
+    paths = sorted(path for path in changed - parents if not is_tool_output(path))
+    return replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
 
 
 def has_history(filesystem: Filesystem) -> bool:

@@ -91,6 +91,8 @@ class CallItem:
         client: Who made it.
         time: When it ended.
         failed: Whether it failed; it has then changed nothing.
+        interrupted: Whether an earlier server was killed during it; the paths are then those that
+            were different when the next one started.
         paths: What it changed; the first 20 paths.
         totalPaths: How many paths it changed.
         undoes: The calls that it took back; the last 100.
@@ -101,6 +103,7 @@ class CallItem:
     tool: str
     client: str
     failed: bool
+    interrupted: bool
     paths: tuple[str, ...]
     totalPaths: int
     undoes: tuple[int, ...]
@@ -118,6 +121,7 @@ class CallItem:
             tool=step.tool,
             client=str(step.client),
             failed=step.after is None,
+            interrupted=step.is_interrupted,
             paths=paths[:MAX_PATHS],
             totalPaths=step.count - len(step.paths) + len(paths),
             undoes=step.undoes[-MAX_ITEMS:],

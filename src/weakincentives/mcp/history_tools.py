@@ -34,6 +34,7 @@ _MAX_PATCH = 20_000
 _MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
 _MAX_NOTE = 500
 _MAX_PATHS = 5  # of a call in a list
+_INTERRUPTED = " (interrupted when the server was killed; with all changes until the next start)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +355,7 @@ def _describe_call(call: CallItem) -> str:
         [
             f"{text}: {paths}",
             f" and {more:,} more" if more > 0 else "",
+            _INTERRUPTED if call.interrupted else "",
             "" if call.undoneBy is None else f" (undone by call {call.undoneBy})",
         ]
     )

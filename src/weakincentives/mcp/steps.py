@@ -1,6 +1,6 @@
 """Steps and checkpoints: what the history of a workspace keeps about a call and a state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -28,6 +28,8 @@ class Step:
         undoes: The calls that it took back, if it is an undo.
         own: The paths that it changed itself; None if it is not known, as for a command. Other
             programs may have changed files at the same time.
+        is_interrupted: Whether its server was killed before it ended. The state after it is then
+            that of the next start, so it includes what was changed in between.
         created_at: When it ended.
     """
 
@@ -40,6 +42,7 @@ class Step:
     count: int = 0
     undoes: tuple[int, ...] = ()
     own: frozenset[str] | None = None
+    is_interrupted: bool = False
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -109,6 +112,18 @@ class Recording:
 
 class StepLog(Protocol):
     """Keeps steps for later sessions."""
+
+    def begin(self, step: Step) -> None:
+        """Note a call that begins, in case that this session is killed before it ends."""
+        ...
+
+    def end(self) -> None:
+        """Note that the call has ended."""
+        ...
+
+    def interrupted(self) -> Iterable[Step]:
+        """Return the calls whose session was killed before they ended; each is returned once."""
+        ...
 
     def load(self) -> Sequence[Step]:
         """Return the steps of earlier sessions, numbered from 1, the oldest first."""
