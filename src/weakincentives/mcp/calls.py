@@ -166,7 +166,7 @@ class RunningCall:
             return f"{self._name}: waiting for other calls"
         text = f"{self._name}: running for {self.seconds:.0f} s"
         if self._lines:
-            text += f", {self._lines:,} lines printed"
+            text += f", {self._lines:,} {'line' if self._lines == 1 else 'lines'} printed"
         return f"{text}: {self._last_line}" if self._last_line else text
 
 

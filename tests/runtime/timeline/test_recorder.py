@@ -5,9 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.workers import prompt
-from weakincentives.adapters import Completion, ScriptedAdapter, ScriptError, ToolCall, UserMessage
+from weakincentives.adapters import (
+    CancellationToken,
+    Completion,
+    ScriptedAdapter,
+    ScriptError,
+    ToolCall,
+    UserMessage,
+)
 from weakincentives.adapters.messages import load_messages
-from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.posix import cancellable
+from weakincentives.runtime.events import ToolInvoked
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
@@ -47,3 +56,26 @@ def test_a_run_that_fails_is_recorded_to_its_end(tmp_path: Path):
         assert timeline.step(timeline.last).kind == "end"
         assert not timeline.step(timeline.last).success
         assert timeline.files(timeline.last).exists("a")
+
+
+def test_a_cancelled_call_is_recorded(tmp_path: Path):
+    root, path = tmp_path / "w", tmp_path / "run.timeline"
+    root.mkdir()
+    session = Session()
+    with (
+        HostFilesystem(root, git_dir=tmp_path / "git") as files,
+        SessionRecorder(session, path, files) as recorder,
+    ):
+        before = files.snapshot()
+        (root / "a").write_text("1")
+        files.restore(before)
+        cancellation = CancellationToken()
+        cancellation.cancel("by the client")
+        with cancellable(cancellation):
+            session.dispatch(ToolInvoked(tool="slow", success=False))
+        assert recorder.problem is None
+        files.write("b", "2")
+        session.dispatch(ToolInvoked(tool="next"))
+    with Timeline(path) as timeline:
+        assert [each.title for each in timeline.steps[1:3]] == ["slow", "next"]
+        assert timeline.files(3).read("b").content == "2"

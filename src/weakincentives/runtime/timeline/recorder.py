@@ -31,6 +31,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host import SnapshotFilesystem
 from weakincentives.gitstore import ObjectError
+from weakincentives.posix import no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
     ConversationStarted,
@@ -366,7 +367,8 @@ class SessionRecorder:
             if self.problem is not None:
                 return
             try:
-                self._append(self._capture(kind, title, details))
+                with no_time_limit():  # a call that was cancelled is recorded too
+                    self._append(self._capture(kind, title, details))
             except (OSError, ValueError) as error:
                 self._stop(error)
 
