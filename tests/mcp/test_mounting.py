@@ -56,8 +56,11 @@ def test_tools_and_resources_of_both_are_there(tmp_path: Path, create: Any, mode
                     assert len(names) == len(set(names))
                     assert "hello you" in await call(client, "greet", name="you")
                     await call(client, "write_file", path="a.txt", content="a")
-                    uris = {str(each.uri) for each in (await client.list_resources()).resources}
-                    assert {(root / "a.txt").as_uri(), "wink://log"} <= uris
+                    uris = [str(each.uri) for each in (await client.list_resources()).resources]
+                    assert len(uris) == len(set(uris))
+                    templates = (await client.list_resource_templates()).resource_templates
+                    assert [each.name for each in templates] == ["file", "diff"]
+                    assert {(root / "a.txt").as_uri(), "wink://log"} <= set(uris)
                     assert ("theirs://config" in uris) == (create is high_level)
                     read = await client.read_resource((root / "a.txt").as_uri())
                     assert read.contents[0].text == "a"  # type: ignore[union-attr]

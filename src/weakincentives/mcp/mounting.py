@@ -23,15 +23,18 @@ from weakincentives.mcp.handlers import RequestHandlers
 P = TypeVar("P", bound=BaseModel)
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = Callable[[Context, P], Awaitable[HandlerResult]]
+_LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list"})
 _OUR_PAGE = "wink:"  # begins the cursors of our pages
 
 
 def mount(server: Server[Any] | MCPServer, handlers: RequestHandlers) -> None:
     """Add a workspace to a server: handlers where it has none, else in front of its own."""
+    lists = _LISTS
     if isinstance(server, Server):
+        lists = frozenset(each for each in _LISTS if server.get_request_handler(each) is not None)
         _add_handlers(server, handlers)
-    if isinstance(server, MCPServer) or _OverlayMiddleware.is_needed(server, handlers):
-        server.middleware.append(_OverlayMiddleware(handlers))
+    if lists:
+        server.middleware.append(_OverlayMiddleware(handlers, lists))
 
 
 def _add_handlers(server: Server[Any], handlers: RequestHandlers) -> None:
@@ -59,19 +62,8 @@ class _OverlayMiddleware:
     """Answers requests for a workspace, and adds its lists to those of the server."""
 
     handlers: RequestHandlers
-
-    @staticmethod
-    def is_needed(server: Server[Any], handlers: RequestHandlers) -> bool:
-        """Return whether a server keeps handlers of its own."""
-        lists = {
-            "tools/list": handlers.list_tools,
-            "resources/list": handlers.list_resources,
-            "resources/templates/list": handlers.list_resource_templates,
-        }
-        found = {method: server.get_request_handler(method) for method in lists}
-        return any(
-            entry is not None and entry.handler != lists[method] for method, entry in found.items()
-        )
+    lists: frozenset[str]
+    """The lists that the server has itself."""
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Handle one request."""
@@ -85,6 +77,8 @@ class _OverlayMiddleware:
                 return await ours.read_resource(
                     context, _validate(ReadResourceRequestParams, params)
                 )
+            case method if method in _LISTS - self.lists:
+                return await call_next(context)
             case "tools/list":
                 found = await ours.list_tools(context, PaginatedRequestParams())
                 return _join(await call_next(context), found, "tools")

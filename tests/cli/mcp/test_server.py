@@ -277,3 +277,21 @@ def test_what_cannot_be_served_is_an_error_and_leaves_nothing(
     assert done.code in (1, 2)
     assert message in done.err
     assert copies() == []
+
+
+def test_without_the_extra_one_sentence_says_how_to_install_it(
+    project: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing" / "mcp.py"
+    missing.parent.mkdir()
+    missing.write_text("raise ModuleNotFoundError('No module named mcp', name='mcp')\n")
+    ended = subprocess.run(
+        [*WINK, str(project)],
+        env={**os.environ, "PYTHONPATH": str(missing.parent)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sentence = "wink: The MCP server needs an extra: pip install 'weakincentives[mcp]'\n"
+    assert (ended.returncode, ended.stderr) == (1, sentence)

@@ -255,6 +255,7 @@ def _serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) ->
 
 def _load_service() -> ModuleType:
     try:
+        import_module("weakincentives.mcp")  # names the extra if the SDK is missing
         return import_module(_SERVICE)
     except ModuleNotFoundError as error:
         raise click.ClickException(str(error)) from error

@@ -125,9 +125,10 @@ def look_back(directory: Path, call: int | None, *, as_json: bool) -> None:
             workspace.close()
     text = "\n".join(each.text for each in result.content if isinstance(each, TextContent))
     if as_json:
-        fields = {**(result.structured_content or {})}
-        fields.pop("content", None)
-        click.echo(json.dumps({"ok": not result.is_error, "text": text, **fields}))
+        fields: dict[str, Any] = {"ok": not result.is_error, "text": text}
+        fields |= result.structured_content or {}
+        fields.pop("content", None)  # the same text
+        click.echo(json.dumps(fields))
     else:
         echo(text, err=bool(result.is_error))
     if result.is_error:
