@@ -46,7 +46,7 @@ def test_only_messages_reach_standard_output(root: Path) -> None:
     lines = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _initialization()},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        _call(2, "shell_execute", command=["sh", "-c", "cat; echo hello; echo oops >&2"]),
+        _call(2, "shell_execute", command=["sh", "-c", "cat; echo hello; echo oops >&2; exit 3"]),
         _call(3, "write_file", path="a.txt", content="last"),
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -55,7 +55,10 @@ def test_only_messages_reach_standard_output(root: Path) -> None:
         command(root), input=text.encode(), capture_output=True, timeout=120, check=True
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted(answer["id"] for answer in answers) == [1, 2, 3]
+    by_id = {answer["id"]: answer["result"] for answer in answers}
+    assert sorted(by_id) == [1, 2, 3]
+    ended = by_id[2]["structuredContent"]
+    assert (ended["exitCode"], ended["timedOut"]) == (3, False)
     assert (root / "a.txt").read_text() == "last"
     assert b"stray" in done.stderr
     assert b"over" in done.stderr

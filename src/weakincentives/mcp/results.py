@@ -60,6 +60,9 @@ def to_result(
         structured = _page(result.value)
     elif isinstance(result.value, HistoryResult):
         structured |= cast("dict[str, Any]", to_builtins(result.value))
+    if result.command is not None:
+        command = result.command
+        structured |= {"exitCode": command.exit_code, "timedOut": command.timed_out}
     if call is not None:
         structured |= {"call": call, "changed": [display_path(path) for path in changed]}
     return CallToolResult(content=content, structured_content=structured)

@@ -33,6 +33,13 @@ _CHANGES: Mapping[str, Any] = {
         "description": "The paths that the call changed.",
     },
 }
+_COMMAND: Mapping[str, Any] = {
+    "exitCode": {
+        "type": ["integer", "null"],
+        "description": "The exit code of the command; null while it runs in the background.",
+    },
+    "timedOut": {"type": "boolean", "description": "Whether its time limit ended it."},
+}
 _PAGE: Mapping[str, Any] = {
     "firstLine": {"type": "integer", "description": "The number of the first line, from 1."},
     "lines": {"type": "integer", "description": "How many lines the content has."},
@@ -102,6 +109,8 @@ def _output_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
         properties = {"content": {**_CONTENT, "description": _RAW}, **deepcopy(dict(_PAGE))}
     elif not tool.read_only:
         properties.update(deepcopy(dict(_CHANGES)))
+    if tool.bypasses_filesystem:
+        properties.update(deepcopy(dict(_COMMAND)))
     required = ["content"]
     if is_history_tool(tool):
         schema = cast("dict[str, Any]", json_schema(RESULTS[tool.name][1]))
