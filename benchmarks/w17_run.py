@@ -11,16 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.corpus import Corpus
 from benchmarks.goals import show, within_limit
 from benchmarks.harness import Case, Contender, Fact, Workload, expect
 from benchmarks.peer_git import ABSENT, GIT, git, isolated
 from benchmarks.stage import Stage
+from weakincentives.adapters import Completion, ScriptedAdapter
 from weakincentives.cli import main as cli
 from weakincentives.cli.run import command as _command  # imported here, and not in each fork
 
@@ -29,9 +30,11 @@ GOAL = within_limit(1.3, "cp -a")
 PHASES = {
     "started": "copy and first snapshot",
     "digest": "digest",
-    "step": "recording begins, first request",
+    "request": "recording begins, first request",
+    "step": "first answer",
     "tool": "the change",
-    "answer": "second request",
+    "second": "second request",
+    "answer": "second answer",
     "finished": "recording ends, dump, diff, discard",
 }
 _FORK_FAILED = 70
@@ -86,6 +89,8 @@ class Started:
             now = time.perf_counter()
             self.lines.append(json.loads(line))
             event = str(self.lines[-1]["event"])
+            if event == "request" and event in self.events:
+                event = "second"
             if event == "step" and event in self.events:
                 event = "answer"
             self.events[event] = self.events.get(event, 0.0) + now - self.last
@@ -126,7 +131,7 @@ class Run:
 
         def run() -> Started:
             started = self._current = self.start()
-            started.read_until("step")
+            started.read_until("request")
             return started
 
         return Contender(
@@ -184,6 +189,16 @@ class Run:
                 path.unlink()
 
 
+def _announce_request(complete: Callable[..., Completion]) -> Callable[..., Completion]:
+    """Return the method of the adapter that answers a request, with a line when it is called."""
+
+    def announce(*arguments: Any, **options: Any) -> Completion:
+        print(json.dumps({"event": "request"}), flush=True)
+        return complete(*arguments, **options)
+
+    return announce
+
+
 def _run_command(arguments: list[str], environment: dict[str, str], output: int) -> None:
     """Run the command in this process, which ends with it."""
     code = _FORK_FAILED
@@ -192,6 +207,7 @@ def _run_command(arguments: list[str], environment: dict[str, str], output: int)
         os.environ.update(environment)
         tempfile.tempdir = None  # it was taken from the environment before
         with os.fdopen(output, "w") as sys.stdout:
+            ScriptedAdapter.complete = _announce_request(ScriptedAdapter.complete)
             cli.main(arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else _FORK_FAILED
