@@ -1,10 +1,15 @@
-"""Rollback of a command in the directory itself: what a person changed meanwhile is kept."""
+"""Rollback and recovery in the directory itself: what a person changed meanwhile is kept."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
 
 from tests.mcp.serving import Served, call, serve
+from tests.mcp.test_history_log import session
+from tests.safety.places import ROOT
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.sandbox import LocalSandbox
 
@@ -47,3 +52,47 @@ def test_what_changed_while_a_cancelled_command_ran_can_be_had_again(tmp_path: P
                 await cancel_a_command(served)
 
     anyio.run(main)
+
+
+UNDO = """
+import os, signal, sys
+from pathlib import Path
+from tests.mcp.test_history_log import session, undo
+from weakincentives.posix.faults import fault_hook
+
+left = [3]
+
+def kill(point):
+    left[0] -= point == "restore.stored"
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with fault_hook(kill):
+    session(Path(sys.argv[1]), undo(1))
+"""
+
+
+def test_what_changed_after_a_kill_in_an_undo_can_be_had_again(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    names = [f"d/{number}.txt" for number in range(9)]
+    (root / "d").mkdir(parents=True)
+    for name in names:
+        (root / name).write_text("1\n")
+    session(root, ("move_file", {"source": "d", "destination": "e"}))
+    killed = subprocess.run([sys.executable, "-c", UNDO, root], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    half = {str(each.relative_to(root)) for each in root.rglob("*.txt")}
+    assert any(each.startswith("d/") for each in half)
+    mine = root / min(half)
+    mine.write_text("mine\n")
+    (root / "new.txt").write_bytes(b"\0\xff")
+    (review,) = session(root, ("review", {}))
+    assert "call 2: recovery by wink" in review
+    assert {str(each.relative_to(root)) for each in root.rglob("*.txt")} == {
+        f"e/{number}.txt" for number in range(9)
+    }
+    paths = [str(mine.relative_to(root)), "new.txt"]
+    (done,) = session(root, ("undo", {"call": 2, "paths": paths}))
+    assert not done.startswith("!")
+    assert mine.read_text() == "mine\n"
+    assert (root / "new.txt").read_bytes() == b"\0\xff"

@@ -21,6 +21,7 @@ from weakincentives.filesystem import (
     Diff,
     Filesystem,
     FilesystemSnapshot,
+    HostFilesystem,
     Observable,
     Pinnable,
     ReadableFilesystem,
@@ -108,6 +109,7 @@ class History:
             if START not in self._checkpoints:
                 state = self._last_state = self._take(START)
                 self._add_interrupted(state)
+                self._add_recovery(state)
                 self._checkpoints[START] = Checkpoint(
                     name=START, snapshot=state, after=self._last_number
                 )
@@ -120,6 +122,28 @@ class History:
                 changed = self._changed_paths(step)
                 if changed:
                     self._add(_with_paths(step, changed))
+
+    def _add_recovery(self, present: FilesystemSnapshot) -> None:
+        """Add the recovery from a kill during an undo: it replaced what was changed since."""
+        files = self._filesystem
+        found = files.recovered_from if isinstance(files, HostFilesystem) else None
+        if found is None:
+            return
+        step = Step(
+            number=self._last_number + 1,
+            client=McpClient("wink", 0),
+            tool="recovery",
+            before=found,
+            after=present,
+        )
+        changed = self._changed_paths(step)
+        if changed:
+            step = self._add(_with_paths(step, changed))
+            _log.warning(
+                "An undo was interrupted, and the files are as before it. What was changed since is"
+                " kept; to get it back: undo with call=%d and the paths",
+                step.number,
+            )
 
     def begin(
         self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False

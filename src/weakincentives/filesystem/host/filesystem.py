@@ -153,6 +153,14 @@ class HostFilesystem(BaseFilesystem):
         return None if found is None else str(found)
 
     @property
+    def recovered_from(self) -> FilesystemSnapshot | None:
+        """The state that was found, if an interrupted restore or savepoint had to be recovered.
+
+        It has everything that somebody changed between the crash and the recovery.
+        """
+        return self._snapshots.recovered_from
+
+    @property
     def history(self) -> SnapshotHistory:
         """The snapshots of this directory: to list, prune and verify."""
         root = os.path.abspath(self._given)  # noqa: PTH100 # the spelling

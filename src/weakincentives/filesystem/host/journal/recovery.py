@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Lock
 
 from weakincentives.errors import SnapshotError
@@ -82,7 +82,10 @@ class SavepointRecovery:
             _log.warning("Rolling back a savepoint whose process is gone: %r", journal.name)
             written_at = max(found.st_mtime for found in journal.stats)
             if self._has_changed_after(written_at + _WRITE_DELAY, journal.records):
-                self._snapshots.take("before the rollback of a savepoint whose process is gone")
+                self._snapshots.take_for_recovery()
+            elif any(each.kind == "state" for each in journal.records):
+                with suppress(SnapshotError):  # without room for it, the rollback still happens
+                    self._snapshots.take_for_recovery()
             self._rollback.run(journal, 0)
         journal.remove_records()
         journal.remove()

@@ -24,6 +24,7 @@ from weakincentives.filesystem.host.snapshots.commits import PresentState, Works
 from weakincentives.filesystem.host.snapshots.restore import apply_restore, plan_restore
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError
 from weakincentives.posix import is_hidden, os_error, read_regular, sync_directory
 
@@ -110,6 +111,8 @@ class RestoreRunner:
         self._intents = intents
         self.is_unfinished: bool = False
         """Whether a restore failed half-way and could be neither finished nor rolled back."""
+        self.found: FilesystemSnapshot | None = None
+        """The state in which a crash, and whoever changed files since, left the directory."""
 
     def directory_identity(self) -> tuple[int, int]:
         """Return device and inode, which distinguish the directory from a replacement."""
@@ -185,6 +188,7 @@ class RestoreRunner:
         commits = self.commits
         commits.tracker.invalidate()
         before = commits.take(f"before recovery of {intent.commit}")
+        self.found = self.found or before
         target = commits.view(intent.commit)
         if intent.paths is not None:
             here = commits.view(before.commit_ref)

@@ -292,6 +292,17 @@ class SnapshotStore:
             with self._lock_repository():
                 pass
 
+    @property
+    def recovered_from(self) -> FilesystemSnapshot | None:
+        """The state before the recovery from a crash; None if there was nothing to recover."""
+        return None if self._runner is None else self._runner.found
+
+    def take_for_recovery(self) -> None:
+        """Keep the present state, because a savepoint is about to be rolled back after a crash."""
+        taken = self.take("before the rollback of a savepoint whose process is gone")
+        runner = self._open()
+        runner.found = runner.found or taken
+
     def intended_commit(self) -> str | None:
         """Return the commit that an interrupted restore was going to."""
         intent = self._intents.read()
