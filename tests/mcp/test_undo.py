@@ -282,3 +282,30 @@ def test_the_history_of_others_does_not_show_paths_outside_the_roots(tmp_path: P
         assert "secret" in str((await one.read_resource("wink://log")).contents)
 
     run(root, work)
+
+
+def test_a_call_is_undone_as_often_as_its_undo_counts(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+
+        async def undone() -> list[int | None]:
+            result = await client.call_tool("review", {})
+            assert result.structured_content is not None
+            return [each["undoneBy"] for each in result.structured_content["calls"]]
+
+        await write(client, "a.txt", "1")
+        await call(client, "undo")
+        await call(client, "undo", call=2)
+        assert await undone() == [None, 3, None]
+        await call(client, "undo", call=3)  # the first undo counts again
+        assert await undone() == [2, None, 4, None]
+        assert "nothing to undo" in await call(client, "undo")
+        await write(client, "b.txt", "1")
+        await call(client, "undo", checkpoint="start")
+        assert await undone() == [6, 6, 6, 6, 6, None]
+        assert "nothing to undo" in await call(client, "undo")
+        assert list(root.iterdir()) == []
+
+    run(root, work)

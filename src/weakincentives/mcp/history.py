@@ -7,7 +7,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -472,10 +472,8 @@ class History:
     def _add(self, step: Step) -> Step:
         self._last_number = step.number
         self._steps[step.number] = step
-        for number in step.undoes:
-            self._undone[number] = step.number
-            for again in self._steps[number].undoes if number in self._steps else ():
-                self._undone.pop(again, None)  # an undo is undone: its calls count again
+        if step.undoes:
+            self._undone = _find_undone(self._steps.values())
         if len(self._steps) > MAX_STEPS:
             number, _ = self._steps.popitem(last=False)
             self._undone.pop(number, None)
@@ -550,6 +548,15 @@ def _with_paths(step: Step, changed: AbstractSet[str]) -> Step:
     parents = {parent for path in changed for parent in parents_of(path)}
     paths = sorted(path for path in changed - parents if not is_tool_output(path))
     return replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
+
+
+def _find_undone(steps: Collection[Step]) -> dict[int, int]:
+    """Return which calls are undone, and by which; an undo that is undone itself does not count."""
+    undone: dict[int, int] = {}
+    for step in reversed(tuple(steps)):
+        if step.number not in undone:
+            undone.update({number: step.number for number in step.undoes if number not in undone})
+    return undone
 
 
 def has_history(filesystem: Filesystem) -> bool:
