@@ -23,6 +23,7 @@ def test_files_are_listed_in_pages_and_read_as_text_or_bytes(tmp_path: Path) -> 
         (root / f"many/{number:03}.txt").write_text(str(number))
     (root / "ä b.txt").write_text("text")
     (root / "data.bin").write_bytes(b"\xff\0")
+    (root / "link").symlink_to("data.bin")
 
     async def work(served: Served) -> None:
         client = await served.connect()

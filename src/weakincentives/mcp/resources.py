@@ -202,7 +202,8 @@ class WorkspaceResources:
 
     def _paths(self) -> Iterable[str]:
         found = _glob(self._filesystem)
-        return sorted(each.path for each in found if not is_tool_output(each.path))
+        # links are not followed, so they cannot be read
+        return sorted(each.path for each in found if each.is_file and not is_tool_output(each.path))
 
     def _describe(self, path: str) -> Resource:
         return Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))

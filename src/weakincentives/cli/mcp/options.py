@@ -148,8 +148,8 @@ def check_directory(directory: Path, environment: Mapping[str, str]) -> None:
     """
     home = Path(os.path.realpath(environment.get("HOME") or "/"))
     if home.is_relative_to(directory):
-        what = "home directory" if home == directory else "directory around your home"
+        what = "your whole home directory" if home == directory else "all that is around your home"
         raise ConfigError(
-            f"A client would get your whole {what}: {str(directory)!r};"
+            f"A client would get {what}: {str(directory)!r};"
             " name a project's directory, or add --any-directory if you want that"
         )

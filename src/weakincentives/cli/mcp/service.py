@@ -131,6 +131,8 @@ def look_back(directory: Path, call: int | None, *, as_json: bool) -> None:
         click.echo(json.dumps(fields))
     else:
         echo(text, err=bool(result.is_error))
+    if result.is_error and not as_json:
+        echo(f"To see the calls: wink mcp {shlex.quote(str(directory))} --calls")
     if result.is_error:
         raise click.exceptions.Exit(1)
 
