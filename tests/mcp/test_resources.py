@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp.types import ListRootsResult, Root
+from mcp.types import ErrorData, ListRootsResult, Root
 
 from tests.mcp.serving import Served, call, fail, run
 
@@ -155,6 +155,37 @@ def test_roots_restrict_a_client_and_never_widen(tmp_path: Path) -> None:
 
     run(root, work)
     assert (root / "secret.txt").read_text() == "changed"
+
+
+@pytest.mark.parametrize("uri", ["http://host/", "file:///a%00b", "file://host/"])
+def test_a_client_whose_roots_are_invalid_has_access_to_nothing(tmp_path: Path, uri: str) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    (root / "a.txt").write_text("a")
+
+    async def list_roots(context: Any) -> ListRootsResult:
+        del context
+        return ListRootsResult(roots=[Root.model_construct(uri=uri)])
+
+    async def work(served: Served) -> None:
+        client = await served.connect(list_roots_callback=list_roots)
+        assert "roots" in await fail(client, "read_text_file", path="a.txt")
+        with pytest.raises(MCPError, match="roots"):
+            await client.read_resource((root / "a.txt").as_uri())
+
+    run(root, work)
+
+
+def test_a_client_that_fails_to_list_its_roots_has_access_to_nothing(tmp_path: Path) -> None:
+    async def list_roots(context: Any) -> ErrorData:
+        del context
+        return ErrorData(code=-32603, message="not now")
+
+    async def work(served: Served) -> None:
+        client = await served.connect(list_roots_callback=list_roots)
+        assert "not now" in await fail(client, "list_directory", path=".")
+
+    run(tmp_path / "w", work)
 
 
 def test_roots_are_asked_again_when_they_change(tmp_path: Path) -> None:

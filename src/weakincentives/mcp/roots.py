@@ -14,15 +14,17 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import ListRootsRequest, ListRootsResult
+from mcp.types import METHOD_NOT_FOUND, ListRootsRequest, ListRootsResult
 
 from weakincentives.adapters import CheckedCall, Policy
+from weakincentives.errors import ToolValidationError
 from weakincentives.mcp.clients import McpClient
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolAccess
 
 _TIMEOUT = 10  # seconds for a client to list its roots
 _MAX_CLIENTS = 1_000
+_MAX_MESSAGE = 200
 _EVERYTHING = ("",)
 
 
@@ -40,6 +42,7 @@ class ClientRoots:
 
         Raises:
             TimeoutError: It did not answer.
+            ToolValidationError: It answered with an error, or with what is no list of roots.
         """
         with self._lock:
             if client in self._allowed:
@@ -61,8 +64,17 @@ class ClientRoots:
         try:
             with anyio.fail_after(_TIMEOUT):
                 found = await context.session.send_request(ListRootsRequest(), ListRootsResult)
-        except MCPError:
-            return _EVERYTHING  # it says that it has none
+        except MCPError as error:
+            if error.code == METHOD_NOT_FOUND:
+                return _EVERYTHING  # it has none
+            raise ToolValidationError(
+                "The client has roots, but did not list them, so nothing is allowed:"
+                f" {display_path(error.message[:_MAX_MESSAGE])}"
+            ) from error
+        except ValueError as error:
+            raise ToolValidationError(
+                "The client has roots, but its list is invalid, so nothing is allowed"
+            ) from error
         except TimeoutError:
             raise TimeoutError(
                 f"The client has roots, but did not list them in {_TIMEOUT} seconds"
@@ -92,7 +104,10 @@ class ClientRoots:
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
             return None
-        directory = os.path.realpath(unquote(parts.path))
+        name = unquote(parts.path)
+        if "\0" in name:
+            return None
+        directory = os.path.realpath(name)
         for root in self._host_roots:
             if root == directory or root.startswith(directory.rstrip("/") + "/"):
                 return ""
