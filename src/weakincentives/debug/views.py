@@ -287,6 +287,7 @@ def _row(step: StepRecord) -> dict[str, Any]:
         "command": None if step.command is None else str(step.command),
         "command_failed": step.command is not None and step.command.failed,
         "ms": step.duration_ms,
+        "client": step.client,
         "tokens": details.get("usage"),
         "cost": details.get("cost"),
         "tool": details.get("tool"),

@@ -19,6 +19,7 @@ from mcp.types import Implementation
 
 from tests.cli.workplace import CALC, Terminal, Wink
 from weakincentives.debug import SnapshotStore
+from weakincentives.debug.views import SessionView
 
 WINK = (sys.executable, "-m", "weakincentives", "mcp")
 QUICK = ("--sandbox", "none")
@@ -86,7 +87,8 @@ def test_changes_in_a_copy_wait_for_a_review(
     assert "undo call 3 (undo by tester #1)  [tester #1, " in log
     with closing(SnapshotStore(place.parent.parent / "dumps")) as store:
         recording = store.session().open()
-        assert recording.step(3).details["prompt_name"].startswith("mcp:tester")
+        assert recording.step(3).client == "tester #1"
+        assert SessionView(store.session(), recording).rows()[2]["client"] == "tester #1"
         assert recording.files(3).read("docs/new.md").content == "new\n"
     assert wink("review", place.name, "--apply").code == 0
     assert "/ len(numbers)" in (project / "calc.py").read_text()

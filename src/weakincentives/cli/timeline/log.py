@@ -16,7 +16,6 @@ from weakincentives.runtime.timeline import StepRecord, Timeline
 
 _MAX_PATHS = 3
 _TITLE_WIDTH = 60
-_CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt
 _WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
 
 
@@ -59,7 +58,7 @@ def describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
         "branch": step.branch,
         "kind": step.kind,
         "title": step.title,
-        "client": _find_client(step),
+        "client": step.client,
         "created_at": step.created_at.isoformat(),
         "success": step.success,
         "exit_code": None if step.command is None else step.command.exit_code,
@@ -82,7 +81,7 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
         f"{step.kind:<6}",
         shorten(step.title, _TITLE_WIDTH),
     ]
-    client = _find_client(step)
+    client = step.client
     facts: list[str] = [] if client is None else [shorten(client, _TITLE_WIDTH)]
     if command is not None and str(command):
         facts.append(shorten(str(command), _TITLE_WIDTH))
@@ -96,12 +95,6 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
     if step.branch is not None:
         parts.append(f"@{step.branch}")
     return " ".join(parts) + (f"  [{', '.join(facts)}]" if facts else "")
-
-
-def _find_client(step: StepRecord) -> str | None:
-    """Return the MCP client that made a call; None if a model did."""
-    name = str(step.details.get("prompt_name"))
-    return name.removeprefix(_CLIENT) if name.startswith(_CLIENT) else None
 
 
 def _select(timeline: Timeline, path: str | None, limit: int | None) -> set[int]:

@@ -22,6 +22,7 @@ function heading(step, steps) {
   const facts = [
     day(step.at),
     duration(step.ms),
+    step.client ? `by ${visible(step.client)}` : "",
     tokenCount(step.tokens) ? `${compact(step.tokens.input_tokens)} tokens in, ${compact(step.tokens.output_tokens)} out` : "",
     step.tokens?.cached_tokens ? `${compact(step.tokens.cached_tokens)} cached` : "",
     typeof step.cost === "number" ? money(step.cost) : "",

@@ -77,6 +77,7 @@ export class StepList {
       clock(step.at),
       step.command && !step.command_failed ? visible(step.command) : "",
       duration(step.ms),
+      step.client ? visible(step.client) : "",
       tokenCount(step.tokens) && step.kind !== "end" ? `${compact(tokenCount(step.tokens))} tok` : "",
     ].filter(Boolean);
     const row = h(

@@ -19,6 +19,7 @@ EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
 StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "end", "files"]
 """What happened: the recording began, a prompt was sent, the model answered, a tool call ended,
 a prompt was finished, or files changed outside of all that."""
+_CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,12 @@ class StepRecord:
         """How long it took, if known."""
         found = self.details.get("duration_ms")
         return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def client(self) -> str | None:
+        """The MCP client that made a call, if it was one."""
+        name = str(self.details.get("prompt_name", ""))
+        return name.removeprefix(_CLIENT) if name.startswith(_CLIENT) else None
 
 
 @dataclass(frozen=True, slots=True)
