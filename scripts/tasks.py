@@ -68,6 +68,12 @@ BY_WHEEL = (
     # disks, archives and git as the standard library reaches them
     "tests/filesystem/archive/test_archive.py",
     "tests/filesystem/host",
+    # event loops, threads and signals together
+    "tests/mcp/test_calls.py",
+    "tests/mcp/test_http.py",
+    "tests/mcp/test_stdio.py",
+    "tests/mcp/test_workspace.py",
+    "tests/integrations/test_mcp_section.py",
     # what users copy from the documents
     "tests/test_docs.py",
     "tests/test_examples.py",
