@@ -217,7 +217,9 @@ def test_a_client_that_hangs_up_in_a_call_leaves_whole_files(alive: HttpProcess)
     for number in range(40):
         arguments = {"path": f"cut/{number}.txt", "content": text}
         params = {"name": "write_file", "arguments": arguments}
-        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        # `call` has an id of its own, which must not be in use
+        identifier = f"cut {number}"
+        message = {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
         body = json.dumps(message).encode()
         connection = alive.open()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
