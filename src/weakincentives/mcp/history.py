@@ -7,13 +7,12 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
-from typing import Protocol, runtime_checkable
 
 from weakincentives.errors import SnapshotError, ToolValidationError
 from weakincentives.filesystem import (
@@ -23,14 +22,12 @@ from weakincentives.filesystem import (
     FilesystemSnapshot,
     HostFilesystem,
     Observable,
-    Pinnable,
-    ReadableFilesystem,
     diff,
-    diff_since,
 )
-from weakincentives.filesystem.base import State, is_tool_output
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.paths import outermost
 from weakincentives.mcp.clients import McpClient
+from weakincentives.mcp.states import States, has_entry
 from weakincentives.mcp.steps import Checkpoint, Recording, Step, StepLog, is_own
 from weakincentives.posix import display_path, no_time_limit, parents_of
 
@@ -44,19 +41,6 @@ _MAX_CONFLICTS = 20
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
 _log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class _StateStore(Protocol):
-    """Keeps states, shows them, and restores some of their paths."""
-
-    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot: ...
-
-    def restore(
-        self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None
-    ) -> None: ...
-
-    def view(self, snapshot: FilesystemSnapshot) -> Filesystem: ...
 
 
 class UndoConflictError(ToolValidationError):
@@ -79,20 +63,13 @@ class History:
         Raises:
             TypeError: The filesystem has no snapshots to compare and restore.
         """
-        if not isinstance(filesystem, ReadableFilesystem) or not isinstance(
-            filesystem, _StateStore
-        ):
-            raise TypeError(f"{type(filesystem).__name__} does not support undo")
         self._filesystem: Filesystem = filesystem
-        self._live: ReadableFilesystem = filesystem
-        self._states: _StateStore = filesystem
+        self._states = States(filesystem)
         self._recording: Recording | None = None
         self._steps: OrderedDict[int, Step] = OrderedDict()
         self._undone: dict[int, int] = {}
         self._last_number = 0
-        self._last_state: FilesystemSnapshot | None = None
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
-        self._unpin: dict[str, Callable[[], None]] = {}
         self._start_lock = Lock()
         self.problem: str | None = None
         """Why the last call cannot be undone, if its state could not be kept."""
@@ -107,7 +84,7 @@ class History:
         """Keep the present state as the start; does nothing if there is one."""
         with self._start_lock:  # calls that only read may come while the first state is taken
             if START not in self._checkpoints:
-                state = self._last_state = self._take(START)
+                state = self._states.take(START)
                 self._add_interrupted(state)
                 self._add_recovery(state)
                 self._checkpoints[START] = Checkpoint(
@@ -152,7 +129,7 @@ class History:
         recording = self._recording = Recording(bypasses_filesystem=bypasses_filesystem)
         try:
             self.start()
-            recording.before = self._present_state("before a call")
+            recording.before = self._states.present("before a call")
             self.problem = None
         except SnapshotError as error:
             self.problem = str(error)
@@ -190,12 +167,13 @@ class History:
             failed = Step(number=self._last_number + 1, client=client, tool=tool)
             if recording.rolled_back is None:
                 return self._add(failed)
+            self._states.last = before  # which the rollback has restored
             self._add_rolled_back(replace(failed, before=before, after=recording.rolled_back))
             return None
         if before is None or not (recording.paths or recording.is_open_ended):
             return None
         try:
-            after = self._state_after(before, tool)
+            after = self._states.take_if_changed(before, f"after {tool}")
         except SnapshotError as error:
             self.problem = str(error)
             return None
@@ -223,11 +201,9 @@ class History:
         if recording is None or recording.before is None:
             return
         with no_time_limit(), suppress(SnapshotError):
-            taken = self._take("before a rollback")
-            if State(self._view(recording.before)).has_same_tree("", State(self._view(taken))):
-                self._release(taken)
-            else:
-                recording.rolled_back = taken
+            recording.rolled_back = self._states.take_if_changed(
+                recording.before, "before a rollback"
+            )
 
     def _add_rolled_back(self, step: Step) -> None:
         """Add a call and the undo of it, so that what the rollback removed can be had again."""
@@ -239,15 +215,6 @@ class History:
             step,
             rollback.number,
         )
-
-    def _state_after(self, before: FilesystemSnapshot, tool: str) -> FilesystemSnapshot | None:
-        """Return the state after a call; None if nothing has changed."""
-        after = self._take(f"after {tool}")
-        if State(self._view(before)).has_same_tree("", State(self._view(after))):
-            self._release(after)
-            return None
-        self._last_state = after
-        return after
 
     def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
         """Keep the present state under a name.
@@ -268,7 +235,7 @@ class History:
             note=note,
             client=client,
             after=self._last_number,
-            snapshot=self._present_state(f"checkpoint {name}"),
+            snapshot=self._states.present(f"checkpoint {name}"),
         )
         self._checkpoints[name] = made
         return made
@@ -350,12 +317,7 @@ class History:
         if before is None:
             self.start()
             before = self._checkpoints[START].snapshot
-        if after is None:
-            found = diff_since(self._filesystem, before)
-            assert found is not None  # checked by has_history
-        else:
-            found = diff(self._view(before), self._view(after))
-        return found.only(_is_project_change)
+        return self._states.diff(before, after).only(_is_project_change)
 
     def changed_paths(self, steps: Sequence[Step], chosen: Sequence[str] | None = None) -> set[str]:
         """Return what calls have changed, including directories; only at and below `chosen`."""
@@ -380,7 +342,7 @@ class History:
         restored: set[str] = set()
         if paths is None and self._is_gapless(steps):
             assert steps[0].before is not None
-            restored |= self._differences(steps[0].before, [""])
+            restored |= self._states.differences(steps[0].before, [""])
             self._states.restore(steps[0].before)
         else:
             for step in reversed(steps):
@@ -399,7 +361,7 @@ class History:
         return (
             all(map(self._is_alone, steps))
             and all(one.after is other.before for one, other in pairwise(steps))
-            and not self._differences(steps[-1].after, [""])
+            and not self._states.differences(steps[-1].after, [""])
         )
 
     def _is_alone(self, step: Step) -> bool:
@@ -409,8 +371,9 @@ class History:
     def _undo_one(self, step: Step, chosen: Sequence[str] | None) -> set[str]:
         """Restore what one call changed, where it still is what the call left."""
         assert step.before is not None
+        assert step.after is not None
         changed = self.changed_paths([step], chosen)
-        before, live = self._view(step.before), self._live
+        before, live = self._states.view(step.before), self._states.live
         kept = {
             path for path in changed if _is_directory(before, path) and _is_directory(live, path)
         }
@@ -419,11 +382,11 @@ class History:
             path for path in kept if live.stat(path).permissions != before.stat(path).permissions
         }
         places = outermost((changed - kept) | modes)
-        wanted = [path for path in places if _has(before, path) or _has(live, path)]
+        wanted = [path for path in places if has_entry(before, path) or has_entry(live, path)]
         if not wanted:
             return set()
         effect = diff(live, before, path=wanted, renames=False).entries
-        later = self._differences(step.after, wanted)
+        later = self._states.differences(step.after, wanted)
         conflicts = [
             each.path
             for each in effect
@@ -435,15 +398,6 @@ class History:
             paths = [path for path in wanted if any(_is_within(e.path, [path]) for e in effect)]
             self._states.restore(step.before, paths=paths)
         return {each.path for each in effect}
-
-    def _differences(self, snapshot: FilesystemSnapshot | None, paths: Sequence[str]) -> set[str]:
-        """Return which paths differ now from a state."""
-        assert snapshot is not None
-        then, live = self._view(snapshot), self._live
-        existing = [path for path in paths if _has(then, path) or _has(live, path)]
-        if not existing:
-            return set()
-        return {each.path for each in diff(then, live, path=existing, renames=False).entries}
 
     def _describe_conflicts(self, step: Step, paths: Sequence[str]) -> str:
         lines = [f"- {display_path(path)}: {self._blame(step, path)}" for path in paths]
@@ -467,7 +421,7 @@ class History:
                 return f"changed by {later}"
         return f"changed since call {step.number} by somebody else, outside this server"
 
-    # --- states ---
+    # --- steps ---
 
     def _add(self, step: Step) -> Step:
         self._last_number = step.number
@@ -491,50 +445,19 @@ class History:
         """Return what is different after a call."""
         assert step.before is not None
         assert step.after is not None
-        return diff(self._view(step.before), self._view(step.after), renames=False).entries
-
-    def _present_state(self, tag: str) -> FilesystemSnapshot:
-        """Return a snapshot of the present state; the last one if nothing has changed."""
-        last = self._last_state
-        if last is not None:
-            with suppress(SnapshotError, OSError):
-                if not diff_since(self._filesystem, last, renames=False):
-                    return last
-        self._last_state = self._take(tag)
-        return self._last_state
-
-    def _take(self, tag: str) -> FilesystemSnapshot:
-        taken = self._states.snapshot(tag=tag)
-        if isinstance(self._filesystem, Pinnable):
-            with suppress(NotImplementedError):
-                self._unpin[taken.commit_ref] = self._filesystem.pin(taken)
-        return taken
+        before, after = self._states.view(step.before), self._states.view(step.after)
+        return diff(before, after, renames=False).entries
 
     def _release_states(self) -> None:
         """Let states go that no step and no checkpoint needs."""
         needed = {each.snapshot.commit_ref for each in self._checkpoints.values()}
         for step in self._steps.values():
             needed |= {each.commit_ref for each in (step.before, step.after) if each is not None}
-        if self._last_state is not None:
-            needed.add(self._last_state.commit_ref)
-        for reference in self._unpin.keys() - needed:
-            self._unpin.pop(reference)()
-
-    def _release(self, snapshot: FilesystemSnapshot) -> None:
-        unpin = self._unpin.pop(snapshot.commit_ref, None)
-        if unpin is not None:
-            unpin()
+        self._states.release_others(needed)
 
     def close(self) -> None:
         """Let all states go."""
-        unpin, self._unpin = self._unpin, {}
-        for each in unpin.values():
-            each()
-
-    def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
-        view = self._states.view(snapshot)
-        assert isinstance(view, ReadableFilesystem)
-        return view
+        self._states.close()
 
     def _free_name(self) -> str:
         number = len(self._checkpoints)
@@ -559,11 +482,6 @@ def _find_undone(steps: Collection[Step]) -> dict[int, int]:
     return undone
 
 
-def has_history(filesystem: Filesystem) -> bool:
-    """Return whether the states of a filesystem can be kept, compared and restored."""
-    return isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore)
-
-
 def _is_project_change(change: Change) -> bool:
     return not is_tool_output(change.path)
 
@@ -583,11 +501,3 @@ def _is_directory(filesystem: Filesystem, path: str) -> bool:
         return filesystem.stat(path).is_directory
     except OSError:
         return False
-
-
-def _has(filesystem: Filesystem, path: str) -> bool:
-    try:
-        filesystem.stat(path)
-    except OSError:
-        return False
-    return True

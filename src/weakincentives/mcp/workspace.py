@@ -25,12 +25,13 @@ from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.execution import CallExecution
 from weakincentives.mcp.handlers import RequestHandlers
-from weakincentives.mcp.history import History, has_history
+from weakincentives.mcp.history import History
 from weakincentives.mcp.history_log import HistoryLog
 from weakincentives.mcp.history_tools import HistoryTools
 from weakincentives.mcp.mounting import mount
 from weakincentives.mcp.resources import WorkspaceResources
 from weakincentives.mcp.roots import ClientRoots
+from weakincentives.mcp.states import has_history
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import Sandbox
