@@ -118,7 +118,10 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert "write_file docs/new.md" in wink("log", "last").out
     calls = wink("mcp", project, "--calls").out
     assert "call 2: write_file by tester, earlier session #1: docs/new.md" in calls
-    assert wink("mcp", project, "--undo", "2").code == 0
+    other = wink("mcp", project, "--undo", "2", "--only", "calc.py")
+    assert "Nothing is left to undo of call 2" in other.out
+    assert (project / "docs" / "new.md").exists()
+    assert wink("mcp", project, "--undo", "2", "--only", "docs").code == 0
     assert not (project / "docs" / "new.md").exists()
     (project / "calc.py").write_text("mine\n")
     refused = wink("mcp", project, "--undo", "1")

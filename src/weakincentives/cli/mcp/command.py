@@ -99,6 +99,12 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     metavar="CALL",
     help="Take back a call that --calls lists, and end; what was changed since is not lost.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATH",
+    help="Let --undo take back only this file or directory; repeatable.",
+)
 @click.option("--any-directory", is_flag=True, help="Allow DIR to be your home directory or /.")
 @click.option("--config", metavar="FILE", help="Read this file instead of your wink.toml.")
 @click.option(
@@ -172,10 +178,11 @@ def command(
             serve, install, uninstall, only_show=bool(print_), as_json=as_json, **options
         )
         raise click.exceptions.Exit(code)
-    if options["scope"] or options["yes"]:
-        raise click.UsageError("--scope and --yes need --install or --uninstall")
+    _check_options(**options)
     if options["calls"] or options["undo"] is not None:
-        _load_service().look_back(serve.directory, options["undo"], as_json=as_json)
+        _load_service().look_back(
+            serve.directory, options["undo"], paths=options["only"], as_json=as_json
+        )
         return
     _serve(serve, _http_options(http, **options), as_json=as_json)
 
@@ -215,6 +222,16 @@ def _http_options(http: str | None, **options: Any) -> HttpOptions | None:
     return HttpOptions(
         host, port, token, is_new, options["token_file"], allow_remote=options["allow_remote"]
     )
+
+
+def _check_options(
+    *, scope: str | None, yes: bool, undo: int | None, only: tuple[str, ...], **_: object
+) -> None:
+    """Raise if an option was given without the one that it belongs to."""
+    if scope or yes:
+        raise click.UsageError("--scope and --yes need --install or --uninstall")
+    if only and undo is None:
+        raise click.UsageError("--only needs --undo")
 
 
 def _set_up(

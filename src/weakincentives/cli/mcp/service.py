@@ -7,7 +7,7 @@ snapshots is in the state directory, and the recording has the files as they wer
 import json
 import os
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,8 +109,12 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
             _serve_http(workspace, http, as_json=as_json)
 
 
-def look_back(directory: Path, call: int | None, *, as_json: bool) -> None:
+def look_back(
+    directory: Path, call: int | None, *, paths: Sequence[str] = (), as_json: bool
+) -> None:
     """Print the calls that changed a directory in place, or take one of them back.
+
+    Only what is at and below `paths` is taken back, if there are any.
 
     Raises:
         ClickException: It cannot be taken back; the message says why.
@@ -119,7 +123,8 @@ def look_back(directory: Path, call: int | None, *, as_json: bool) -> None:
     with HostFilesystem(directory, git_dir=store, limits=_LIMITS) as filesystem:
         workspace = McpWorkspace(filesystem, history_directory=calls_path(store))
         try:
-            name, arguments = ("review", {}) if call is None else ("undo", {"call": call})
+            name = "review" if call is None else "undo"
+            arguments = {} if call is None else {"call": call, "paths": list(paths)}
             result = anyio.run(_call_tool, workspace, name, arguments)
         finally:
             workspace.close()
