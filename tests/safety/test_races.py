@@ -23,6 +23,7 @@ from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, HostMount, InMemoryFilesystem
 
 SECONDS = size(4.0, 60.0)
+MORE_SECONDS = 120.0
 ENOUGH = size(500, 100_000)
 
 # what may happen to those who lose a race; anything else is a defect
@@ -135,14 +136,21 @@ def lay_out(place: Place) -> None:
 
 
 def attack(fs: HostFilesystem, place: Place, seconds: float) -> tuple[Counter[str], Counter[str]]:
-    """Try everything for so long; return what worked and what was refused."""
+    """Try everything for so long; return what worked and what was refused.
+
+    It takes longer where the attacker gets so little time that something has only worked so far,
+    or was only refused.
+    """
     worked: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     choice = random.Random(1)
     # the attacker keeps directories locked, so changes are slow: look more often than change
     names = list(ATTEMPTS) + [*LOOKING] * 8
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    limit = end + MORE_SECONDS
+    while (now := time.monotonic()) < end or (
+        now < limit and not worked.keys() & refused.keys() >= BOTH_WAYS
+    ):
         for name in choice.sample(names, len(names)):
             base = choice.choice(["d", "d", "d", "deep/d"])
             try:
