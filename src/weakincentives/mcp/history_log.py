@@ -60,10 +60,14 @@ class HistoryLog:
         """
         self._directory.mkdir(0o700, parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
-        self._running = os.open(new, _NEW_FILE, 0o600)
-        fcntl.flock(self._running, fcntl.LOCK_EX)
-        os.write(self._running, encode(step))
-        new.rename(self._path.with_suffix(_RUNNING))  # locked before another server sees it
+        self._running = os.open(new, _NEW_FILE | os.O_TRUNC, 0o600)
+        try:
+            fcntl.flock(self._running, fcntl.LOCK_EX)
+            os.write(self._running, encode(step))
+            new.rename(self._path.with_suffix(_RUNNING))  # locked before another server sees it
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
 
     def end(self) -> None:
         """Note that the call has ended."""
