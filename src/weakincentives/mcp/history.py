@@ -7,8 +7,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -28,15 +27,21 @@ from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.paths import outermost
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.states import States, has_entry
-from weakincentives.mcp.steps import Checkpoint, Recording, Step, StepLog, is_own
-from weakincentives.posix import display_path, no_time_limit, parents_of
+from weakincentives.mcp.steps import (
+    Checkpoint,
+    Recording,
+    Step,
+    StepLog,
+    find_undone,
+    is_own,
+    with_paths,
+)
+from weakincentives.posix import display_path, no_time_limit
 
 MAX_STEPS = 10_000
 """Calls that can be undone; older ones are forgotten."""
 MAX_CHECKPOINTS = 1_000
 """Checkpoints that are kept."""
-MAX_PATHS = 200
-"""Paths that are remembered of one call, for lists."""
 _MAX_CONFLICTS = 20
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
@@ -98,7 +103,7 @@ class History:
                 step = replace(step, number=self._last_number + 1, after=present)
                 changed = self._changed_paths(step)
                 if changed:
-                    self._add(_with_paths(step, changed))
+                    self._add(with_paths(step, changed))
 
     def _add_recovery(self, present: FilesystemSnapshot) -> None:
         """Add the recovery from a kill during an undo: it replaced what was changed since."""
@@ -115,7 +120,7 @@ class History:
         )
         changed = self._changed_paths(step)
         if changed:
-            step = self._add(_with_paths(step, changed))
+            step = self._add(with_paths(step, changed))
             _log.warning(
                 "An undo was interrupted, and the files are as before it. What was changed since is"
                 " kept; to get it back: undo with call=%d and the paths",
@@ -190,7 +195,7 @@ class History:
         )
         # a comparison costs more than the rest, so it is only done if nothing else knows
         changed = self._changed_paths(step) if step.own is None else step.own
-        return self._add(_with_paths(step, changed))
+        return self._add(with_paths(step, changed))
 
     def keep_before_rollback(self) -> None:
         """Keep the present state, because the running call is about to be rolled back.
@@ -207,7 +212,7 @@ class History:
 
     def _add_rolled_back(self, step: Step) -> None:
         """Add a call and the undo of it, so that what the rollback removed can be had again."""
-        step = self._add(_with_paths(step, self._changed_paths(step)))
+        step = self._add(with_paths(step, self._changed_paths(step)))
         rollback = self._add(step.reverse())
         _log.warning(
             "%s did not end and was rolled back, with everything that changed while it ran; to get"
@@ -366,7 +371,7 @@ class History:
 
     def _is_alone(self, step: Step) -> bool:
         """Return whether nothing else changed files at the same time as a call."""
-        return step.own is None or len(self._changed_paths(step)) == len(self._entries(step))
+        return step.own is None or all(is_own(step, each) for each in self._entries(step))
 
     def _undo_one(self, step: Step, chosen: Sequence[str] | None) -> set[str]:
         """Restore what one call changed, where it still is what the call left."""
@@ -427,7 +432,7 @@ class History:
         self._last_number = step.number
         self._steps[step.number] = step
         if step.undoes:
-            self._undone = _find_undone(self._steps.values())
+            self._undone = find_undone(self._steps.values())
         if len(self._steps) > MAX_STEPS:
             number, _ = self._steps.popitem(last=False)
             self._undone.pop(number, None)
@@ -464,22 +469,6 @@ class History:
         while f"checkpoint-{number}" in self._checkpoints:
             number += 1
         return f"checkpoint-{number}"
-
-
-def _with_paths(step: Step, changed: AbstractSet[str]) -> Step:
-    """Return a step with the paths that it changed."""
-    parents = {parent for path in changed for parent in parents_of(path)}
-    paths = sorted(path for path in changed - parents if not is_tool_output(path))
-    return replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
-
-
-def _find_undone(steps: Collection[Step]) -> dict[int, int]:
-    """Return which calls are undone, and by which; an undo that is undone itself does not count."""
-    undone: dict[int, int] = {}
-    for step in reversed(tuple(steps)):
-        if step.number not in undone:
-            undone.update({number: step.number for number in step.undoes if number not in undone})
-    return undone
 
 
 def _is_project_change(change: Change) -> bool:

@@ -1,14 +1,18 @@
 """Steps and checkpoints: what the history of a workspace keeps about a call and a state."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from weakincentives.filesystem import Change, FilesystemEvent, FilesystemSnapshot, StateReplaced
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.mcp.clients import McpClient
 from weakincentives.posix import parents_of
 
+MAX_PATHS = 200
+"""Paths that are remembered of one call, for lists."""
 UNDO = "undo"
 """The name of the tool that takes calls back."""
 
@@ -143,6 +147,22 @@ def is_own(step: Step, change: Change) -> bool:
     # a directory that was created or emptied for one of its paths
     is_parent = any(each.startswith(f"{change.path}/") for each in step.own)
     return change.is_directory and change.kind in ("added", "removed") and is_parent
+
+
+def with_paths(step: Step, changed: AbstractSet[str]) -> Step:
+    """Return a step with the paths that it changed."""
+    parents = {parent for path in changed for parent in parents_of(path)}
+    paths = sorted(path for path in changed - parents if not is_tool_output(path))
+    return replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
+
+
+def find_undone(steps: Collection[Step]) -> dict[int, int]:
+    """Return which calls are undone, and by which; an undo that is undone itself does not count."""
+    undone: dict[int, int] = {}
+    for step in reversed(tuple(steps)):
+        if step.number not in undone:
+            undone.update({number: step.number for number in step.undoes if number not in undone})
+    return undone
 
 
 def _do_nothing() -> None:
