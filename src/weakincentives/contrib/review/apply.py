@@ -24,18 +24,6 @@ from weakincentives.contrib.review.conflicts import (
     create_conflict,
     is_directory,
 )
-from weakincentives.contrib.review.entries import (
-    MISSING,
-    EntryState,
-    Place,
-    Tree,
-    describe_entry,
-    matches,
-    read_attributes,
-    resembles,
-    set_attributes,
-    write_sparse,
-)
 from weakincentives.contrib.review.records import (
     ApplyJournal,
     Ending,
@@ -49,8 +37,20 @@ from weakincentives.contrib.review.records import (
 from weakincentives.contrib.review.recovery import finish_apply, roll_back_apply
 from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
+from weakincentives.filesystem import FileStat
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import Identity, identity_of
+from weakincentives.history.entries import (
+    MISSING,
+    EntryState,
+    LiveTree,
+    Place,
+    matches,
+    read_attributes,
+    resembles,
+    set_attributes,
+    write_sparse,
+)
 from weakincentives.posix import fault_point, parent_of, temporary_name
 
 Attributes: TypeAlias = Mapping[str, Mapping[str, bytes]]
@@ -80,7 +80,7 @@ class Transaction:
         `place` and `number` identify the copy and its apply; `attributes` are the extended
         attributes of files that are created again.
         """
-        self._tree = Tree(original.directory)
+        self._tree = LiveTree(original.directory)
         self._seen = original.seen
         self._source = sides[1]
         self._steps = {step.path: step for step in steps}
@@ -350,7 +350,7 @@ class _OperationList:
     """The steps of a transaction as operations in executable order."""
 
     def __init__(
-        self, tree: Tree, steps: Sequence[Step], sides: tuple[Side, Side], owner: str
+        self, tree: LiveTree, steps: Sequence[Step], sides: tuple[Side, Side], owner: str
     ) -> None:
         self._tree = tree
         self._sides = sides
@@ -447,7 +447,7 @@ def collect_attributes(
     original: OriginalFilesystem, steps: Sequence[Step]
 ) -> dict[str, dict[str, bytes]]:
     """Return the extended attributes of files to be removed, so that an undo restores them."""
-    tree = Tree(original.directory)
+    tree = LiveTree(original.directory)
     removed = [
         step.path
         for step in steps
@@ -469,7 +469,7 @@ def _is_replaced(step: Step) -> bool:
     return not (step.now.is_directory or step.wanted.is_directory)
 
 
-def _can_exchange(tree: Tree) -> bool:
+def _can_exchange(tree: LiveTree) -> bool:
     """Return whether the file system supports an atomic exchange, by trying it."""
     names = temporary_name(), temporary_name()
     try:
@@ -486,3 +486,14 @@ def _can_exchange(tree: Tree) -> bool:
             with suppress(OSError):
                 tree.unlink(name)
     return True
+
+
+def describe_entry(found: FileStat | None, state: Side) -> EntryState:
+    """Return the state of `found`; a file is read only if its blob id is unknown."""
+    if found is None:
+        return EntryState()
+    if found.link_target is not None:
+        return EntryState("symlink", target=found.link_target)
+    if not found.is_file:
+        return EntryState(found.kind, found.permissions)
+    return EntryState("file", found.permissions, found.size_bytes, state.blob_id(found))

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from weakincentives.contrib.review.entries import EntryState, Tree
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.views import PreservingFilesystem, Version
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts import MountFilter
+from weakincentives.history.entries import EntryState, LiveTree
 from weakincentives.posix import (
     RESERVED_PREFIX,
     fault_point,
@@ -294,14 +294,14 @@ class JournalFile:
 class ApplyJournal:
     """The write-ahead journal of one transaction."""
 
-    def __init__(self, tree: Tree, file: JournalFile, record: JournalRecord) -> None:
+    def __init__(self, tree: LiveTree, file: JournalFile, record: JournalRecord) -> None:
         """Represent the `record` stored in `file`."""
         self._tree = tree
         self._file = file
         self.record: JournalRecord = record
 
     @classmethod
-    def create(cls, tree: Tree, owner: str, record: JournalRecord) -> "ApplyJournal":
+    def create(cls, tree: LiveTree, owner: str, record: JournalRecord) -> "ApplyJournal":
         """Write a new journal to disk."""
         file = JournalFile(owner, "staging")
         data = encode(record)
@@ -321,7 +321,7 @@ class ApplyJournal:
         return cls(tree, file, record)
 
     @classmethod
-    def open(cls, tree: Tree, file: JournalFile) -> "ApplyJournal":
+    def open(cls, tree: LiveTree, file: JournalFile) -> "ApplyJournal":
         """Read the journal of an interrupted transaction.
 
         Raises:
@@ -386,7 +386,7 @@ def hidden_path(directory: str, owner: str, number: int) -> str:
     return join(directory, f"{_PREFIX}{owner}.{number}")
 
 
-def find_journals(tree: Tree) -> list[JournalFile]:
+def find_journals(tree: LiveTree) -> list[JournalFile]:
     """Return the journals in the root, of any process; read-only."""
     found = (_NAME.fullmatch(name) for name, is_directory in tree.names("") if not is_directory)
     made = [each for each in found if each is not None]
@@ -413,7 +413,7 @@ def _is_journal_of(path: Path, place: Path) -> bool:
     return record.place == str(place)
 
 
-def _read_journal(tree: Tree, name: str) -> bytes:
+def _read_journal(tree: LiveTree, name: str) -> bytes:
     descriptor, found = tree.root.open_file(name)
     with os.fdopen(descriptor, "rb") as file:
         if found.st_size > _MAX_JOURNAL or not stat.S_ISREG(found.st_mode):

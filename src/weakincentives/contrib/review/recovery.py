@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from weakincentives.contrib.review.conflicts import Kept
-from weakincentives.contrib.review.entries import Tree
 from weakincentives.contrib.review.records import (
     ApplyJournal,
     CopyError,
@@ -29,6 +28,7 @@ from weakincentives.contrib.review.records import (
 from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
 from weakincentives.filesystem.host import Identity
+from weakincentives.history.entries import LiveTree
 
 _log = logging.getLogger(__name__)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -119,7 +119,7 @@ def recover_all(
         ApplyInterruptedError: The transaction belongs to another copy.
         OSError: Something could not be rolled back; the next recovery tries again.
     """
-    Tree(original.directory).remove_leftovers("")
+    LiveTree(original.directory).remove_leftovers("")
     found: list[Recovery] = []
     for journal in _open_journals(original):
         other = Path(journal.record.place)
@@ -143,7 +143,7 @@ def recover(original: str | os.PathLike[str]) -> tuple[Recovery, ...]:
 
 
 def _recover_one(original: OriginalFilesystem, journal: ApplyJournal, on_end: OnEnd) -> Recovery:
-    tree, record, was_done = Tree(original.directory), journal.record, _is_complete(journal)
+    tree, record, was_done = LiveTree(original.directory), journal.record, _is_complete(journal)
 
     end = partial(on_end, record)
     rollback = (finish_apply if was_done else roll_back_apply)(tree, journal, end)
@@ -157,7 +157,7 @@ def _recover_one(original: OriginalFilesystem, journal: ApplyJournal, on_end: On
 
 
 def _open_journals(original: OriginalFilesystem) -> Iterator[ApplyJournal]:
-    tree = Tree(original.directory)
+    tree = LiveTree(original.directory)
     for pending in find_journals(tree):
         yield ApplyJournal.open(tree, pending)
 
@@ -215,7 +215,7 @@ def _lock(descriptor: int, path: Path, *, read_only: bool) -> bool:
 
 
 def _ensure_not_running(original: OriginalFilesystem, path: Path) -> None:
-    if any(each.is_alive for each in find_journals(Tree(original.directory))):
+    if any(each.is_alive for each in find_journals(LiveTree(original.directory))):
         raise _busy_error(path)
 
 
@@ -226,7 +226,7 @@ def _busy_error(path: Path) -> CopyError:
 
 
 def roll_back_apply(
-    tree: Tree, journal: ApplyJournal, on_end: Callable[[Ending], None]
+    tree: LiveTree, journal: ApplyJournal, on_end: Callable[[Ending], None]
 ) -> Rollback:
     """Roll back a transaction; its journal is removed unless something failed."""
     rollback = Rollback(tree, journal.record, journal.name)
@@ -242,7 +242,7 @@ def roll_back_apply(
 
 
 def finish_apply(
-    tree: Tree,
+    tree: LiveTree,
     journal: ApplyJournal,
     on_end: Callable[[Ending], None],
     compared: Mapping[str, Identity] = MappingProxyType({}),

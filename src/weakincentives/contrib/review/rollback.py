@@ -18,16 +18,16 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from weakincentives.contrib.review.conflicts import Kept
-from weakincentives.contrib.review.entries import (
+from weakincentives.contrib.review.records import JournalRecord, ModeChange, Operation, Phase
+from weakincentives.filesystem.host import Identity, identity_of
+from weakincentives.history.entries import (
     MISSING,
     EntryState,
-    Tree,
+    LiveTree,
     has_writer,
     matches,
     resembles,
 )
-from weakincentives.contrib.review.records import JournalRecord, ModeChange, Operation, Phase
-from weakincentives.filesystem.host import Identity, identity_of
 from weakincentives.posix import fault_point, join, parent_of, parents_of
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ _REMOVED = "was removed in the meantime and was not restored"
 class Rollback:
     """Rolls back or finishes the transaction of a journal."""
 
-    def __init__(self, tree: Tree, record: JournalRecord, lease: str) -> None:
+    def __init__(self, tree: LiveTree, record: JournalRecord, lease: str) -> None:
         """Work on `record`; `lease` is a file without writers, to test whether leases work."""
         self._tree = tree
         self._record = record
@@ -379,7 +379,7 @@ def _directories(operations: Iterable[Operation]) -> set[str]:
 class _RenamedDirectories:
     """The current paths of directories that another process has renamed."""
 
-    def __init__(self, tree: Tree, directories: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, tree: LiveTree, directories: Mapping[str, tuple[int, int]]) -> None:
         """Find the `directories` by device and inode."""
         self._tree = tree
         lost = {key: path for path, key in directories.items() if self._identity(path) != key}

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from weakincentives.contrib.review.entries import write_sparse
 from weakincentives.filesystem import (
     BytesContent,
     Change,
@@ -32,6 +31,7 @@ from weakincentives.filesystem.base import Primitives, is_tool_output
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import HostFile, Identity, TreeWriter, is_stable
 from weakincentives.filesystem.mounts import MountFilter
+from weakincentives.history.entries import write_sparse
 from weakincentives.posix import (
     RootedDirectory,
     grant_owner_access,

@@ -1,4 +1,8 @@
-"""Entries below a root: file operations by path, expected states, and writer detection."""
+"""Entries of a live directory: their states, comparison by content, and writer detection.
+
+A person may change the directory at any time. So an entry is compared by reading it, never by
+its times: a store through a memory mapping changes neither of them.
+"""
 
 import errno
 import fcntl
@@ -11,10 +15,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from weakincentives.filesystem import Content, FileStat
-from weakincentives.filesystem.diff import Side
 from weakincentives.posix import (
     RootedDirectory,
     exchange,
@@ -37,9 +39,22 @@ _PIN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVILEGED_ATTRIBUTES = frozenset({"security.capability", "security.ima", "security.evm"})
 
 
+class Readable(Protocol):
+    """Content of a known size."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        ...
+
+    def read(self, offset: int, size: int, /) -> bytes:
+        """Return up to `size` bytes from `offset`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EntryState:
-    """The expected state of a path: kind, permissions and content; by default absent."""
+    """The state of a path: kind, permissions and content; by default absent."""
 
     kind: str = "absent"
     mode: int = 0
@@ -52,7 +67,7 @@ class EntryState:
     """User and group id of a directory."""
 
 
-class Tree:
+class LiveTree:
     """The entries below a directory; no path leads out of it.
 
     Parent directories stay open until `refresh`.
@@ -146,17 +161,6 @@ class Tree:
         yield from found
 
 
-def describe_entry(found: FileStat | None, state: Side) -> EntryState:
-    """Return the state of `found`; a file is read only if its blob id is unknown."""
-    if found is None:
-        return EntryState()
-    if found.link_target is not None:
-        return EntryState("symlink", target=found.link_target)
-    if not found.is_file:
-        return EntryState(found.kind, found.permissions)
-    return EntryState("file", found.permissions, found.size_bytes, state.blob_id(found))
-
-
 def resembles(found: os.stat_result, facts: EntryState) -> bool:
     """Return whether the metadata of an entry matches an expected state."""
     if _kind(found.st_mode) != facts.kind:
@@ -168,7 +172,7 @@ def resembles(found: os.stat_result, facts: EntryState) -> bool:
     return facts.kind != "file" or found.st_size == facts.size
 
 
-def matches(tree: Tree, path: str, facts: EntryState) -> bool:
+def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:
     """Return whether the entry at `path` is exactly as expected; a file is read.
 
     A file that is unreadable to its owner is made readable for that moment.
@@ -179,10 +183,10 @@ def matches(tree: Tree, path: str, facts: EntryState) -> bool:
     place = tree.open_parent(path)
     if facts.kind == "symlink":
         return _read_target(place) == facts.target
-    return facts.kind != "file" or _blob_id(place) == facts.blob
+    return facts.kind != "file" or blob_id(place) == facts.blob
 
 
-def has_writer(tree: Tree, path: str) -> bool | None:
+def has_writer(tree: LiveTree, path: str) -> bool | None:
     """Return whether a process has a file open for writing; None if that is unknown.
 
     The kernel grants a read lease only to the owner, and only while there is no writer.
@@ -200,7 +204,7 @@ def has_writer(tree: Tree, path: str) -> bool | None:
     return False
 
 
-def read_attributes(tree: Tree, path: str) -> dict[str, bytes]:
+def read_attributes(tree: LiveTree, path: str) -> dict[str, bytes]:
     """Return the extended attributes of a file that a new version keeps."""
     found: dict[str, bytes] = {}
     with suppress(OSError, AttributeError):
@@ -227,7 +231,7 @@ def set_attributes(descriptor: int, attributes: Mapping[str, bytes]) -> None:
                 raise
 
 
-def write_sparse(descriptor: int, content: Content) -> None:
+def write_sparse(descriptor: int, content: Readable) -> None:
     """Write `content` to an empty file; blocks of zeros become holes."""
     for offset in range(0, content.size, _CHUNK):
         write_piece(descriptor, content.read(offset, _CHUNK))
@@ -254,7 +258,7 @@ def _read_target(place: Place) -> str | None:
         return None
 
 
-def _blob_id(place: Place) -> str | None:
+def blob_id(place: Place) -> str | None:
     """Return the git blob id of a file; None if it is no longer a file."""
     with _open_file(place) as descriptor:
         found = os.fstat(descriptor)
