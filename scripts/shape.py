@@ -1,19 +1,19 @@
 """The shape of the source tree in figures: `make shape` prints them beside their goals.
 
-Files are counted, names are read and imports are resolved from the sources; only the
-number of modules that one `edit_file` call crosses is measured by running one.
+Files are counted, names are read and imports are resolved from the sources; only the walks,
+the modules and functions that an operation crosses, are measured by running it (`scripts.walks`).
 """
 
 import ast
 import re
-import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.steps import ROOT
+from scripts.walks import WALKS, measure
 
 PACKAGE = "weakincentives"
 SOURCES = ROOT / "src" / PACKAGE
@@ -30,33 +30,44 @@ _IRREGULAR = frozenset(
     }
 )
 _VERBS = frozenset({"bring", "embed", "exceed", "feed", "need", "nothing", "proceed", "seed"})
-_TRACE = """
-import sys, threading
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from weakincentives.adapters import ToolCall, ToolExecutor
-from weakincentives.contrib.tools import HostWorkspaceSection
-from weakincentives.prompt import ToolContext
-from weakincentives.runtime.session import Session
-crossed = set()
-def note(frame, event, argument):
-    name = frame.f_globals.get("__name__", "")
-    if name.startswith("weakincentives"):
-        crossed.add(name)
-with TemporaryDirectory() as root:
-    Path(root, "a.py").write_text("x = 1\\n")
-    session = Session()
-    section = HostWorkspaceSection(root=root, session=session)
-    context = ToolContext(None, None, None, session, filesystem=section.filesystem)
-    executor = ToolExecutor(section.tools, context=context)
-    arguments = {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 2"}
-    sys.setprofile(note)
-    threading.setprofile(note)
-    executor.execute(ToolCall("edit_file", arguments))
-    sys.setprofile(None)
-    assert Path(root, "a.py").read_text() == "x = 2\\n"
-print(len(crossed))
-"""
+BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "gitstore": (3_300, ("gitstore",)),
+    "history": (3_800, ("history",)),
+    "host/snapshots + journal": (
+        3_800,
+        ("filesystem/host/snapshots", "filesystem/host/journal"),
+    ),
+    "runtime: session, timeline, transactions, ...": (
+        4_400,
+        (
+            "runtime/session",
+            "runtime/timeline",
+            "runtime/transactions.py",
+            "runtime/rollback.py",
+            "runtime/before_images.py",
+            "runtime/checkpoints.py",
+        ),
+    ),
+    "contrib/review": (3_500, ("contrib/review",)),
+    "mcp": (3_050, ("mcp",)),
+    "cli: runs, dumps, state, timeline, ...": (
+        1_150,
+        (
+            "cli/runs.py",
+            "cli/dumps.py",
+            "cli/state.py",
+            "cli/timeline",
+            "cli/run/recovery.py",
+            "cli/run/continuation.py",
+        ),
+    ),
+}
+"""The lines that undo may have, by what they are about: a goal, and folders or modules."""
+MAX_UNDO_LINES = 23_000
+MAX_LINES = 92_000
+MAX_MODULES = 410
+MAX_WALKS: Mapping[str, int] = {"edit_file": 48, "MCP undo": 45}
+"""The modules that an operation may cross; others are only printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +92,31 @@ class Tree:
     def __init__(self, sources: Path = SOURCES) -> None:
         """Read the sources below `sources`."""
         self.modules: dict[str, ast.Module] = {}
-        self.lines = 0
-        self.files = 0
+        self.sizes: dict[str, int] = {}  # lines by path, data and all
         for path in sorted(sources.rglob("*.py")):
             relative = path.relative_to(sources.parent)
             text = path.read_text(encoding="utf-8")
-            self.files += 1
-            self.lines += len(text.splitlines())
+            self.sizes[path.relative_to(sources).as_posix()] = len(text.splitlines())
             if BUNDLED in relative.parts or "demo_project" in relative.parts:
                 continue
             name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
             self.modules[name] = ast.parse(text)
+
+    @property
+    def lines(self) -> int:
+        """The lines of all files."""
+        return sum(self.sizes.values())
+
+    @property
+    def files(self) -> int:
+        """The number of all files."""
+        return len(self.sizes)
+
+    def size_of(self, *places: str) -> tuple[int, int]:
+        """Return the lines and modules of folders and of single modules."""
+        prefixes = tuple(each if each.endswith(".py") else f"{each}/" for each in places)
+        found = [lines for path, lines in self.sizes.items() if path.startswith(prefixes)]
+        return sum(found), len(found)
 
     def imports(self) -> Iterator[tuple[str, ast.ImportFrom | ast.Import, str]]:
         """Yield the importing module, the statement and each imported module of the package."""
@@ -176,19 +201,39 @@ def class_checks(tree: Tree) -> list[str]:
     ]
 
 
-def crossed_modules() -> int:
-    """Return how many modules run code while one `edit_file` call is executed."""
-    command = [sys.executable, "-c", _TRACE]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return int(done.stdout)
+def packages(tree: Tree) -> list[tuple[str, int, int]]:
+    """Return the lines and modules of each package."""
+    names = sorted({path.partition("/")[0] for path in tree.sizes})
+    return [(name, *tree.size_of(name)) for name in names]
+
+
+def budget(tree: Tree) -> list[tuple[Figure, int]]:
+    """Return the lines of what undo consists of, beside its budget, with the modules of each."""
+    rows: list[tuple[Figure, int]] = []
+    for name, (goal, places) in BUDGET.items():
+        lines, modules = tree.size_of(*places)
+        rows.append((Figure(name, lines, goal), modules))
+    total = sum(row.value for row, _ in rows), sum(modules for _, modules in rows)
+    return [*rows, (Figure("undo, all of it", total[0], MAX_UNDO_LINES), total[1])]
 
 
 def main() -> int:
-    """Print the table."""
+    """Print the tables."""
     tree = Tree()
-    print(f"{tree.files} files, {tree.lines} lines")
-    crossed = Figure("modules that one edit_file call crosses", crossed_modules(), 45)
-    for figure in (*figures(tree), crossed):
+    for name, lines, modules in packages(tree):
+        print(f"{name:<52}{lines:>8} lines {modules:>5} modules")
+    print(Figure("lines", tree.lines, MAX_LINES))
+    print(Figure("modules", tree.files, MAX_MODULES))
+    print("\nLines beside the budget")
+    for row, modules in budget(tree):
+        print(f"{row}   {modules} modules")
+    print("\nModules that one operation crosses")
+    for name in WALKS:
+        crossed, functions = measure(name)
+        row = Figure(name, crossed, MAX_WALKS.get(name, 0))
+        print(row if name in MAX_WALKS else f"{name:<52}{crossed:>8}", f"  {functions} functions")
+    print("\nNames and imports")
+    for figure in figures(tree):
         print(figure)
     return 0
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from scripts.shape import Tree, class_checks
+import pytest
+
+from scripts.shape import Tree, budget, class_checks, packages
+from scripts.walks import WALKS, measure
 
 FILESYSTEM = """
 from typing import Protocol
@@ -26,3 +29,23 @@ def test_only_checks_on_classes_count(tmp_path: Path):
     (package / "filesystem" / "use.py").write_text(CALLER)
     (package / "caller.py").write_text(CALLER)
     assert class_checks(Tree(package)) == ["weakincentives.caller:4", "weakincentives.caller:5"]
+
+
+def test_lines_and_modules_are_counted_by_folder_and_by_module(tmp_path: Path):
+    for name, lines in {"mcp/a.py": 3, "mcp/b/c.py": 4, "mcps.py": 5, "cli/runs.py": 6}.items():
+        path = tmp_path / "weakincentives" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1\n" * lines)
+    tree = Tree(tmp_path / "weakincentives")
+    assert packages(tree) == [("cli", 6, 1), ("mcp", 7, 2), ("mcps.py", 5, 1)]
+    rows = {row.name.partition(":")[0]: (row.value, modules) for row, modules in budget(tree)}
+    assert (rows["mcp"], rows["cli"], rows["gitstore"]) == ((7, 2), (6, 1), (0, 0))
+    assert rows["undo, all of it"] == (13, 3)
+    assert (tree.lines, tree.files) == (18, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_counts_what_runs(name: str):
+    modules, functions = measure(name)
+    assert 10 < modules < functions
