@@ -17,7 +17,8 @@ from weakincentives.contrib.review import (
     open_copy,
     working_copy,
 )
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import FileStat, HostFilesystem
+from weakincentives.filesystem.host import SnapshotFilesystem
 
 
 def test_everything_that_was_changed_is_applied(original: Path, copy: WorkingCopy) -> None:
@@ -300,3 +301,27 @@ def test_a_pipe_of_the_agent_is_withheld(original: Path, copy: WorkingCopy) -> N
         assert review.apply().paths == ("old/a",)
     assert not (original / "old/a").exists()
     assert not (original / "pipe").exists()
+
+
+def test_after_an_apply_untouched_directories_are_not_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = tmp_path / "many"
+    for name in ("a", "b", "c/d", "c/e"):
+        (original / name).mkdir(parents=True)
+        (original / name / "file").write_text(name)
+    copy = working_copy(original, place=tmp_path / "place")
+    for name in ("a", "c/d"):
+        (copy.root / name / "file").write_text("new")
+    listed: set[str] = set()
+    stats = SnapshotFilesystem._stats
+
+    def count(self: SnapshotFilesystem, path: str) -> dict[str, FileStat]:
+        listed.add(path)
+        return stats(self, path)
+
+    with Review(copy) as review:
+        review.apply(["a/file"])
+        monkeypatch.setattr(SnapshotFilesystem, "_stats", count)
+        assert [each.path for each in review.diff.entries] == ["c/d/file"]
+    assert listed == {"", "a", "c", "c/d"}

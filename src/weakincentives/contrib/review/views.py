@@ -243,6 +243,7 @@ class LayeredFilesystem(ReadableFilesystem):
         for path in layers:
             directory, _, name = path.rpartition("/")
             self._names.setdefault(directory, set()).add(name)
+        self._above = {above for path in layers for above in ("", *parents_of(path))}
 
     @property
     def root(self) -> str:
@@ -252,16 +253,32 @@ class LayeredFilesystem(ReadableFilesystem):
     def _lookup(self, path: str) -> FileStat | None:
         return self._state(path).lookup(path)
 
-    def _children(self, path: str) -> Children:
+    def _stats(self, path: str) -> dict[str, FileStat]:
         found = self._lookup(path)
         if found is None or not found.is_directory:
             raise os_error(errno.ENOTDIR, path)
-        kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
-        for name in sorted({*self._base.children(path), *self._names.get(path, ())}):
+        entries = {**self._base.children(path)}
+        for name in self._names.get(path, ()):
             entry = self._lookup(join(path, name))
-            if entry is not None:
-                kinds[entry.kind].append(name)
+            if entry is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = entry
+        return entries
+
+    def _children(self, path: str) -> Children:
+        kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
+        for name, entry in sorted(self._stats(path).items()):
+            kinds[entry.kind].append(name)
         return Children(*kinds.values())
+
+    def _has_same_tree(self, path: str, other: Primitives) -> bool:
+        # without an entry of another state below it, a directory is as in the base
+        return (
+            path not in self._above
+            and isinstance(other, ReadableFilesystem)
+            and self._base.has_same_tree(path, Side(other))
+        )
 
     def _open(self, path: str) -> Content:
         return self._state(path).open(path)
