@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FileEntry, FilesystemSnapshot, FileWritten
 from weakincentives.serde import SerdeError, convert, decode, encode, json_schema, to_builtins
+from weakincentives.serde.codec import MAX_NESTING
 
 # a busy machine is no fault of the code
 
@@ -284,6 +285,18 @@ def test_a_value_nested_too_deeply_is_an_error_of_ours(text: str):
             call(value)
     while value.get("below"):  # taken apart by hand: Python 3.11 recurses to free it
         value = value.pop("below").pop()  # type: ignore[attr-defined] # a list of these
+
+
+@pytest.mark.parametrize("text", ["", "[" * 300, '\\"{{' * 300, "\udcff"])
+def test_as_many_levels_are_encoded_as_are_decoded(text: str):
+    """The bound does not depend on the depth of the stack."""
+    value: object = text
+    for _ in range(MAX_NESTING):
+        value = [value]
+    assert decode(encode(value), list[object]) == value
+    for call in (encode, lambda each: decode(json.dumps(each), list[object])):
+        with pytest.raises(SerdeError, match="Nested too deeply, at most 200 levels"):
+            call([value])
 
 
 def test_every_field_counts_also_one_that_the_constructor_does_not_take():

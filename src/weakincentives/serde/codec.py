@@ -8,7 +8,7 @@ a round trip.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -25,7 +25,11 @@ from weakincentives.serde.validation import (
 
 _Check: TypeAlias = Callable[[Any], None]
 T = TypeVar("T")
-_TOO_DEEP = "Nested too deeply"
+MAX_NESTING = 200
+"""Levels of arrays and objects in JSON; each is a call for whoever walks over the value."""
+_TOO_DEEP = f"Nested too deeply, at most {MAX_NESTING} levels are possible"
+_JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ESCAPED_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # a float in MessagePack, the exponent of which is that of NaN and infinity
@@ -202,6 +206,7 @@ def encode(value: object) -> bytes:
     if b"null" in data and _may_have_infinity(value):
         # msgspec encodes NaN and infinity as null; the slow path raises instead
         _encode_slowly(value)
+    _check_brackets(data)
     return data
 
 
@@ -261,7 +266,7 @@ def convert(value: object, kind: type[T], *, lax: bool = False) -> T:
 
 def _parse(data: bytes | str) -> object:
     try:
-        return msgspec.json.decode(data)
+        found = msgspec.json.decode(data)
     except RecursionError:
         raise SerdeError(_TOO_DEEP) from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as fault:
@@ -269,12 +274,43 @@ def _parse(data: bytes | str) -> object:
         text = data if isinstance(data, str) else data.decode("latin-1")
         if _ESCAPED_SURROGATE.search(text) is None:
             raise SerdeError(f"Not JSON: {fault}") from None
+    else:
+        _check_levels(found)
+        return found
     try:
-        return json.loads(data, parse_constant=_reject_constant)
+        found = json.loads(data, parse_constant=_reject_constant)
     except RecursionError:
         raise SerdeError(_TOO_DEEP) from None
     except ValueError as fault:
         raise SerdeError(f"Not JSON: {fault}") from None
+    _check_levels(found)
+    return found
+
+
+def _check_levels(value: object) -> None:
+    """Raise if parsed JSON has too many levels, however deep the stack is now."""
+    level: list[Any] = [value]
+    for _ in range(MAX_NESTING + 1):
+        level = [
+            each
+            for above in level
+            if type(above) is dict or type(above) is list
+            for each in cast("Collection[Any]", above.values() if type(above) is dict else above)
+        ]
+        if not level:
+            return
+    raise SerdeError(_TOO_DEEP)
+
+
+def _check_brackets(data: bytes) -> None:
+    """Raise if encoded JSON has too many levels, so that it could not be decoded."""
+    if data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+        return
+    depth = 0
+    for bracket in _JSON_STRING.sub(b"", data).translate(None, _NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_NESTING:
+            raise SerdeError(_TOO_DEEP)
 
 
 def _reject_constant(name: str) -> object:
@@ -292,7 +328,9 @@ def _encode_slowly(value: object) -> bytes:
         if isinstance(error, SerdeError):
             raise
         raise SerdeError("NaN and infinity cannot be encoded as JSON") from None
-    return _SURROGATE.sub(_escape, text).encode("utf-8", "surrogatepass")
+    data = _SURROGATE.sub(_escape, text).encode("utf-8", "surrogatepass")
+    _check_brackets(data)
+    return data
 
 
 def _escape(found: re.Match[str]) -> str:
