@@ -25,12 +25,12 @@ from weakincentives.contrib.review import CopyError, Review
 from weakincentives.contrib.review.records import (
     Application,
     CopyRecord,
-    has_journal,
     history_path,
     read_record,
     store_record,
     workspace_path,
 )
+from weakincentives.contrib.review.recovery import is_interrupted
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, decode, encode
@@ -236,7 +236,7 @@ def describe_run(place: Path) -> Run | None:
 def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord) -> State:
     if is_locked(place):
         return "running" if record is None or record.status == "running" else "in review"
-    if has_journal(Path(copy.original), place):
+    if is_interrupted(Path(copy.original), place):
         return "apply interrupted"
     waiting = None if record is None else _count_waiting(record, copy)
     if _settled(copy):

@@ -1,1 +1,24 @@
-"""One history: the engine behind every change of a live directory, and its record file."""
+"""One history: the engine behind every change of a live directory, and its records.
+
+Other packages import these names from here.
+"""
+
+from weakincentives.history.change import Attributes as Attributes
+from weakincentives.history.change import ChangeConflictError as ChangeConflictError
+from weakincentives.history.change import ChangeRequest as ChangeRequest
+from weakincentives.history.change import ChangeResult as ChangeResult
+from weakincentives.history.change import Edit as Edit
+from weakincentives.history.change import change as change
+from weakincentives.history.entries import EntryState as EntryState
+from weakincentives.history.entries import LiveTree as LiveTree
+from weakincentives.history.entries import read_attributes as read_attributes
+from weakincentives.history.entries import write_sparse as write_sparse
+from weakincentives.history.records import ChangeRecord as ChangeRecord
+from weakincentives.history.records import Ending as Ending
+from weakincentives.history.records import RecordError as RecordError
+from weakincentives.history.recovery import PendingChange as PendingChange
+from weakincentives.history.recovery import Recovery as Recovery
+from weakincentives.history.recovery import find_changes as find_changes
+from weakincentives.history.recovery import recover_change as recover_change
+from weakincentives.history.recovery import remove_abandoned as remove_abandoned
+from weakincentives.history.rollback import Kept as Kept

@@ -8,10 +8,12 @@ import errno
 import fcntl
 import hashlib
 import os
+import resource
 import signal
 import stat
 import weakref
-from collections.abc import Generator, Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Protocol, TypeAlias
 from weakincentives.posix import (
     RootedDirectory,
     exchange,
+    os_error,
     pin,
     remove_leftovers,
     rename,
@@ -33,7 +36,9 @@ Place: TypeAlias = tuple[int, str]
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 _CHUNK = 1024 * 1024
+_MAX_PASSING = 8  # more than one operation needs
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 # they would give a changed program the privileges of the old one; writing in place drops them
 _PRIVILEGED_ATTRIBUTES = frozenset({"security.capability", "security.ima", "security.evm"})
@@ -59,6 +64,7 @@ class EntryState:
     kind: str = "absent"
     mode: int = 0
     size: int = 0
+    """The size of a file; -1 if it is not known."""
     blob: str = ""
     """The git blob id of a file."""
     target: str = ""
@@ -68,28 +74,53 @@ class EntryState:
 
 
 class LiveTree:
-    """The entries below a directory; no path leads out of it.
+    """The entries below a directory that other processes change; no path leads out of it.
 
-    Parent directories stay open until `refresh`.
+    A parent directory stays open from its first use until `close`, so it is the same directory
+    throughout, even if somebody renames it away, or away and back.
     """
 
     def __init__(self, root: RootedDirectory) -> None:
         """Work below `root`."""
         self.root: RootedDirectory = root
         self._parents: dict[str, int] = {}
+        self._identities: dict[str, tuple[int, int]] = {}  # of parents that are not held
+        self._passing: deque[str] = deque()  # those of them that are open now
+        self._max_held = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         weakref.finalize(self, _close_all, self._parents)
 
-    def refresh(self) -> None:
-        """Close the cached parents, since another process may have renamed them."""
+    def close(self) -> None:
+        """Close the parents."""
         _close_all(self._parents)
+
+    def hold(self, directory: str, descriptor: int) -> None:
+        """Use an open directory as the parent at this path; the tree closes it."""
+        old = self._parents.pop(directory, None)
+        if old is not None:
+            os.close(old)
+        self._parents[directory] = descriptor
 
     def open_parent(self, path: str) -> Place:
         """Return the open parent directory of `path`, and the name in it."""
         directory, _, name = path.rpartition("/")
         parent = self._parents.get(directory)
         if parent is None:
-            parent = self._parents[directory] = self.root.open_parent(path)[0]
+            parent = self.root.open_parent(path)[0]
+            self._parents[directory] = parent
+            if directory in self._identities or len(self._parents) > self._max_held:
+                self._let_go(directory)
         return parent, name
+
+    def _let_go(self, directory: str) -> None:
+        """Hold fewer parents; one that is opened again must be the same directory."""
+        found = os.fstat(self._parents[directory])
+        identity = self._identities.setdefault(directory, (found.st_dev, found.st_ino))
+        if identity != (found.st_dev, found.st_ino):
+            os.close(self._parents.pop(directory))
+            raise os_error(errno.ESTALE, directory, "The directory was replaced meanwhile")
+        self._passing.append(directory)
+        if len(self._passing) > _MAX_PASSING:
+            os.close(self._parents.pop(self._passing.popleft()))
 
     def stat(self, path: str) -> os.stat_result | None:
         """Return the metadata of `path`, or None if it does not exist."""
@@ -103,7 +134,13 @@ class LiveTree:
 
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory."""
-        return self.root.is_directory(path)
+        found = self.stat(path) if path else os.fstat(self.root.descriptor)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory; the caller closes it."""
+        parent, name = self.open_parent(path or ".")
+        return os.open(name, _DIRECTORY_FLAGS, dir_fd=parent)
 
     def set_mode(self, path: str, mode: int) -> None:
         """Set the permissions of a directory; a link is left alone."""
@@ -134,31 +171,22 @@ class LiveTree:
         parent, name = self.open_parent(path)
         os.mkdir(name, mode, dir_fd=parent)
 
-    def sync(self, path: str) -> None:
-        """Flush the entries of a directory to disk."""
-        opened = self.root.open_directory(path)
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        """Return all names in a directory, and whether each is a directory."""
+        opened = self.open_directory(path)
         try:
-            os.fsync(opened)
+            with os.scandir(opened) as entries:
+                return [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
         finally:
             os.close(opened)
 
     def remove_leftovers(self, path: str) -> None:
         """Remove the temporary files of dead processes from a directory."""
-        opened = self.root.open_directory(path)
+        opened = self.open_directory(path)
         try:
             remove_leftovers(opened, [name for name, _ in self.names(path)])
         finally:
             os.close(opened)
-
-    def names(self, path: str) -> Iterator[tuple[str, bool]]:
-        """Yield all names in a directory, and whether each is a directory."""
-        opened = self.root.open_directory(path)
-        try:
-            with os.scandir(opened) as entries:
-                found = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-        finally:
-            os.close(opened)
-        yield from found
 
 
 def resembles(found: os.stat_result, facts: EntryState) -> bool:
@@ -169,7 +197,21 @@ def resembles(found: os.stat_result, facts: EntryState) -> bool:
         return True
     if stat.S_IMODE(found.st_mode) != facts.mode:
         return False
-    return facts.kind != "file" or found.st_size == facts.size
+    return facts.kind != "file" or facts.size in (-1, found.st_size)
+
+
+def describe(tree: LiveTree, path: str) -> EntryState:
+    """Return the state of the entry at `path`; a file is read."""
+    found = tree.stat(path)
+    if found is None:
+        return EntryState()
+    kind, place = _kind(found.st_mode), tree.open_parent(path)
+    if kind == "symlink":
+        return EntryState(kind, target=_read_target(place) or "")
+    mode = stat.S_IMODE(found.st_mode)
+    if kind != "file":
+        return EntryState(kind, mode)
+    return EntryState(kind, mode, found.st_size, blob_id(place) or "")
 
 
 def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:

@@ -17,12 +17,12 @@ from weakincentives.contrib.review import (
     ConflictError,
     CopyError,
     Review,
-    entries,
     recover,
     working_copy,
 )
 from weakincentives.contrib.review.views import OriginalSide
 from weakincentives.filesystem import FileStat, HostFilesystem
+from weakincentives.history import entries
 from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import RESERVED_PREFIX
@@ -396,6 +396,45 @@ def test_a_rollback_follows_a_directory_that_was_renamed(tmp_path: Path, is_repl
     assert (root / "d").exists() == is_replaced
 
 
+@pytest.mark.parametrize("back", ["rollback.exchanged", "rollback.removing", "rollback.undone"])
+def test_a_directory_that_is_renamed_away_and_back_is_rolled_back(
+    tmp_path: Path, back: str
+) -> None:
+    root = tmp_path / "original"
+    (root / "d").mkdir(parents=True)
+    for name in ("a", "b"):
+        (root / "d" / name).write_text(OLD)
+    copy = working_copy(root, place=tmp_path / "place")
+    for name in ("a", "b"):
+        (copy.root / "d" / name).write_text(NEW)
+    away = tmp_path / "away"
+
+    def hook(name: str) -> None:
+        if name == "apply.changed":
+            (root / "d").rename(away)
+        elif name == back and away.exists():
+            away.rename(root / "d")
+
+    with Review(copy) as review, fault_hook(hook), pytest.raises(ConflictError):
+        review.apply()
+    assert {each.name: each.read_text() for each in (root / "d").iterdir()} == {"a": OLD, "b": OLD}
+    assert [each.name for each in root.iterdir()] == ["d"]
+
+
+def test_a_second_save_while_the_first_is_given_back_stays_at_the_path(project: Project) -> None:
+    def hook(name: str) -> None:
+        if name == "apply.changed":
+            rename_over(project.root / "f0")
+            fail()
+        if name == "rollback.exchanged" and (project.root / "f0").read_text() == OLD:
+            (project.root / "f0").write_text("two ")
+
+    with fault_hook(hook), pytest.raises(OSError, match="Input/output"):
+        project.review.apply()
+    assert project.texts() == ["two ", OLD, OLD]
+    assert (project.root / "f0.wink-kept").read_text() == MINE
+
+
 # --- when it is recovered ---
 
 
@@ -464,7 +503,7 @@ def test_looking_changes_nothing_after_a_kill(project: Project, tmp_path: Path) 
     with HostFilesystem(project.root) as fs:  # whoever else works there
         assert [each.path for each in fs.list(".")] == project.names
     assert facts_in(project.root) == before
-    assert len(before) == 7  # three files, what they were, and the record
+    assert len(before) == 4  # three files, and one directory with what they were
     assert all(name in project.names or name.startswith(RESERVED_PREFIX) for name in before)
 
 
@@ -513,7 +552,7 @@ def test_what_was_interrupted_can_be_recovered_without_its_copy(project: Project
 
 def test_a_record_that_is_damaged_is_refused_and_nothing_changes(project: Project) -> None:
     assert is_killed_at("apply.changed", project.review.apply)
-    (record,) = project.root.glob(f"{RESERVED_PREFIX}apply-*.changing")
+    (record,) = project.root.glob(f"{RESERVED_PREFIX}change-*/record")
     record.write_text("{")
     before = sorted(project.root.iterdir())
     with pytest.raises(CopyError, match="journal of an interrupted apply is damaged"):

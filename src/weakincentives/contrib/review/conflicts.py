@@ -21,6 +21,7 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
 from weakincentives.filesystem.base import outermost
 from weakincentives.filesystem.diff import Side, StaleDiffError, find_moves, same_bytes
+from weakincentives.history import Kept
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_CONFLICTS = 10  # in a message
@@ -53,24 +54,6 @@ class Conflict:
             tail = f", both at {word} {', '.join(places[:_MAX_PLACES])}{more}"
         facts = f"{self.in_copy} in the copy, {self.in_original} in the original"
         return f"{display_path(self.path)}: {facts}{tail}"
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A path with a concurrent change that a rollback left alone."""
-
-    path: str
-    fact: str
-    """What happened to it."""
-    other: str = ""
-    """Where the other version is kept, if there is one."""
-    can_merge: bool = False
-    """Whether an undo with `merge` restores it."""
-
-    def __str__(self) -> str:
-        """Return a sentence."""
-        tail = f"; the other version is kept as {display_path(self.other)}" if self.other else ""
-        return f"{display_path(self.path)} {self.fact}{tail}"
 
 
 class ConflictError(WinkError, RuntimeError):

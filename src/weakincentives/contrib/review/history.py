@@ -16,6 +16,7 @@ from weakincentives.contrib.review.views import (
 )
 from weakincentives.filesystem import FilesystemSnapshot, ReadableFilesystem
 from weakincentives.filesystem.diff import Side
+from weakincentives.history import ChangeRecord, Ending
 
 
 class ApplyHistory:
@@ -69,7 +70,7 @@ class ApplyHistory:
         self._write((*entries, entry))
         return len(entries)
 
-    def end(self, record: records.JournalRecord, ending: records.Ending) -> None:
+    def end(self, record: ChangeRecord, ending: Ending) -> None:
         """Settle an apply, or drop one that was undone or rolled back; idempotent."""
         entries, number = list(self.entries), record.number
         if len(entries) <= number or (record.kind == "undo" and ending == "rolled back"):

@@ -1,4 +1,4 @@
-"""Crash recovery of an apply: find interrupted transactions, roll them back or finish them.
+"""Crash recovery of an apply: find what was interrupted, roll it back or finish it.
 
 Also opens and locks the original, which every apply and every recovery does first.
 """
@@ -7,34 +7,29 @@ import fcntl
 import logging
 import os
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeAlias
 
-from weakincentives.contrib.review.conflicts import Kept
-from weakincentives.contrib.review.records import (
-    ApplyJournal,
-    CopyError,
-    Ending,
-    JournalRecord,
-    TransactionKind,
-    find_journals,
-    has_record,
-)
-from weakincentives.contrib.review.rollback import Rollback
+from weakincentives.contrib.review.apply import OnEnd
+from weakincentives.contrib.review.records import CopyError, has_record
 from weakincentives.contrib.review.views import OriginalFilesystem
-from weakincentives.filesystem.host import Identity
-from weakincentives.history.entries import LiveTree
+from weakincentives.errors import WinkError
+from weakincentives.history import (
+    ChangeRecord,
+    Ending,
+    PendingChange,
+    RecordError,
+    Recovery,
+    find_changes,
+    recover_change,
+    remove_abandoned,
+)
+from weakincentives.posix import RootedDirectory
 
 _log = logging.getLogger(__name__)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-OnEnd: TypeAlias = Callable[[JournalRecord, Ending], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,7 @@ class Interrupted:
     original: Path
     place: Path
     """The working copy it belongs to."""
-    kind: TransactionKind
+    kind: str
     """Whether it was an apply or an undo."""
     paths: tuple[str, ...]
     """All paths it was going to change, sorted."""
@@ -71,24 +66,10 @@ class ApplyInterruptedError(CopyError):
         super().__init__(str(interrupted))
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The recovery of one interrupted transaction."""
-
-    kind: TransactionKind
-    is_done: bool
-    """Whether it had committed and stays; otherwise it was rolled back."""
-    paths: tuple[str, ...]
-    """The paths that were changed or changed back."""
-    kept: tuple[Kept, ...]
-    """Concurrent changes that were left alone, and where the other versions are."""
-
-
 def find_interrupted_apply(original: OriginalFilesystem, path: Path) -> Interrupted | None:
     """Return the interrupted transaction of an original, if there is one; read-only."""
-    return next(
-        (_describe(each, path) for each in _open_journals(original) if not _is_complete(each)), None
-    )
+    pending = (each for each in _find_changes(original) if not each.is_done)
+    return next((_describe(each, path) for each in pending), None)
 
 
 def ensure_not_interrupted(original: OriginalFilesystem, path: Path) -> None:
@@ -99,13 +80,17 @@ def ensure_not_interrupted(original: OriginalFilesystem, path: Path) -> None:
 
 
 def has_pending(original: OriginalFilesystem, place: Path) -> bool:
-    """Return whether the original has a journal of the copy at `place`."""
-    return any(_is_same_path(Path(each.record.place), place) for each in _open_journals(original))
+    """Return whether the original has a record of an apply of the copy at `place`."""
+    return any(_is_same_path(Path(each.record.place), place) for each in _find_changes(original))
 
 
-def _is_complete(journal: ApplyJournal) -> bool:
-    """Return whether it committed, so that only hidden files are left to remove."""
-    return journal.phase == "done"
+def is_interrupted(original: Path, place: Path) -> bool:
+    """Return whether an apply from the copy at `place` was interrupted; read-only and cheap."""
+    try:
+        with closing(RootedDirectory(original)) as root:
+            return any(each.record.place == str(place) for each in find_changes(root))
+    except (OSError, WinkError):
+        return False
 
 
 def recover_all(
@@ -119,15 +104,15 @@ def recover_all(
         ApplyInterruptedError: The transaction belongs to another copy.
         OSError: Something could not be rolled back; the next recovery tries again.
     """
-    LiveTree(original.directory).remove_leftovers("")
+    remove_abandoned(original.directory)
     found: list[Recovery] = []
-    for journal in _open_journals(original):
-        other = Path(journal.record.place)
+    for pending in _find_changes(original):
+        other = Path(pending.record.place)
         is_ours = not has_record(other) if place is None else _is_same_path(other, place)
         if is_ours:
-            found.append(_recover_one(original, journal, on_end))
-        elif not _is_complete(journal):
-            raise ApplyInterruptedError(_describe(journal, path))
+            found.append(recover_change(original.directory, pending, on_end))
+        elif not pending.is_done:
+            raise ApplyInterruptedError(_describe(pending, path))
     return found
 
 
@@ -142,30 +127,16 @@ def recover(original: str | os.PathLike[str]) -> tuple[Recovery, ...]:
         return tuple(recover_all(opened, path, None, _ignore))
 
 
-def _recover_one(original: OriginalFilesystem, journal: ApplyJournal, on_end: OnEnd) -> Recovery:
-    tree, record, was_done = LiveTree(original.directory), journal.record, _is_complete(journal)
-
-    end = partial(on_end, record)
-    rollback = (finish_apply if was_done else roll_back_apply)(tree, journal, end)
-    if rollback.failures and not was_done:
-        error = rollback.failures[0]
-        for each in rollback.kept:
-            error.add_note(str(each))
-        raise error
-    paths = [each.path for each in record.operations] if was_done else rollback.undone
-    return Recovery(record.kind, was_done, tuple(sorted(set(paths))), tuple(rollback.kept))
+def _find_changes(original: OriginalFilesystem) -> list[PendingChange]:
+    try:
+        return find_changes(original.directory)
+    except RecordError as error:
+        raise CopyError(str(error)) from error
 
 
-def _open_journals(original: OriginalFilesystem) -> Iterator[ApplyJournal]:
-    tree = LiveTree(original.directory)
-    for pending in find_journals(tree):
-        yield ApplyJournal.open(tree, pending)
-
-
-def _describe(journal: ApplyJournal, path: Path) -> Interrupted:
-    record = journal.record
-    paths = {each.path for each in (*record.operations, *record.modes)}
-    return Interrupted(path, Path(record.place), record.kind, tuple(sorted(paths)))
+def _describe(pending: PendingChange, path: Path) -> Interrupted:
+    record = pending.record
+    return Interrupted(path, Path(record.place), record.kind, pending.paths)
 
 
 def _command(place: Path) -> str:
@@ -176,7 +147,7 @@ def _is_same_path(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _ignore(_record: JournalRecord, _ending: Ending) -> None:
+def _ignore(_record: ChangeRecord, _ending: Ending) -> None:
     """Do nothing: there is no copy whose record could be updated."""
 
 
@@ -215,7 +186,7 @@ def _lock(descriptor: int, path: Path, *, read_only: bool) -> bool:
 
 
 def _ensure_not_running(original: OriginalFilesystem, path: Path) -> None:
-    if any(each.is_alive for each in find_journals(LiveTree(original.directory))):
+    if any(each.is_running for each in _find_changes(original)):
         raise _busy_error(path)
 
 
@@ -223,39 +194,3 @@ def _busy_error(path: Path) -> CopyError:
     return CopyError(
         f"Another process is applying changes to {str(path)!r}; try again when it has finished"
     )
-
-
-def roll_back_apply(
-    tree: LiveTree, journal: ApplyJournal, on_end: Callable[[Ending], None]
-) -> Rollback:
-    """Roll back a transaction; its journal is removed unless something failed."""
-    rollback = Rollback(tree, journal.record, journal.name)
-    rollback.run(journal.phase)
-    if not rollback.failures:
-        try:
-            with suppress(OSError) if not rollback.kept else nullcontext():
-                on_end("rolled back")  # may fail: `undo` skips what was never applied
-            journal.remove()
-        except OSError as error:
-            rollback.failures.append(error)
-    return rollback
-
-
-def finish_apply(
-    tree: LiveTree,
-    journal: ApplyJournal,
-    on_end: Callable[[Ending], None],
-    compared: Mapping[str, Identity] = MappingProxyType({}),
-) -> Rollback:
-    """Remove the replaced files and the journal; a later recovery retries what fails."""
-    rollback = Rollback(tree, journal.record, journal.name)
-    rollback.run("done", compared)
-    try:
-        on_end("committed")
-        if not rollback.failures:
-            journal.remove()
-    except OSError as error:
-        rollback.failures.append(error)
-    for failure in rollback.failures:
-        _log.warning("Could not remove all replaced files: %s", failure)
-    return rollback

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weakincentives.contrib.review.conflicts import Conflict, Kept, Plan, is_directory
+from weakincentives.contrib.review.conflicts import Conflict, Plan, is_directory
 from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.recovery import Recovery
 from weakincentives.filesystem import Diff, ReadableFilesystem
+from weakincentives.history import Kept, Recovery
 from weakincentives.posix import parents_of, store_file, write_all
 
 _MAX_OMISSIONS = 5

@@ -5,22 +5,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from functools import partial as bind
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Self
 
 from weakincentives.contrib.review import records
-from weakincentives.contrib.review.apply import (
-    Attributes,
-    Transaction,
-    collect_attributes,
-)
+from weakincentives.contrib.review.apply import TransactionKind, apply_steps, collect_attributes
 from weakincentives.contrib.review.conflicts import (
     ChangeSet,
     Conflict,
     ConflictError,
-    Kept,
     Plan,
     Renames,
     Step,
@@ -33,7 +27,6 @@ from weakincentives.contrib.review.hunks import Hunk, HunkSource
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.recovery import (
     Interrupted,
-    Recovery,
     ensure_not_interrupted,
     find_interrupted_apply,
     has_pending,
@@ -65,6 +58,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.diff import Side
+from weakincentives.history import Attributes, Kept, Recovery
 
 
 class Review:
@@ -231,10 +225,8 @@ class Review:
             kept = ()
             if plan.steps:
                 moved = self._moved_attributes(plan.steps, lost)
-                number = len(self._history.entries)
-                work = self._transaction(original, change_set, plan, "apply", number, moved)
-                self._history.begin(entry)
-                kept = work.run(bind(self._history.end, work.record))
+                number = self._history.begin(entry)
+                kept = self._change(original, change_set, plan, "apply", number, moved)
             elif change_set.changes:
                 self._history.begin(entry)
         self._forget_changes()
@@ -297,8 +289,7 @@ class Review:
             return None
         if paths:
             number = self._history.split(number, paths)
-        work = self._transaction(original, change_set, plan, "undo", number, entry.attributes)
-        kept = work.run(bind(self._history.end, work.record))
+        kept = self._change(original, change_set, plan, "undo", number, entry.attributes)
         return replace(summarize(plan, merges), kept=(*left.values(), *kept))
 
     def commit_source(
@@ -488,17 +479,17 @@ class Review:
         change_set = ChangeSet(changes, *sides, self._is_reviewed, renames)
         return change_set.with_contents(entry.contents).with_merges(entry.merges)
 
-    def _transaction(
+    def _change(
         self,
         original: OriginalFilesystem,
         change_set: ChangeSet,
         plan: Plan,
-        kind: records.TransactionKind,
+        kind: TransactionKind,
         number: int,
-        attributes: Attributes = MappingProxyType({}),
-    ) -> Transaction:
-        """Create the transaction of a plan; nothing changes yet."""
-        return Transaction(
+        attributes: Attributes,
+    ) -> tuple[Kept, ...]:
+        """Carry out a plan; return what was left alone."""
+        return apply_steps(
             original,
             plan.steps,
             (Side(change_set.before), Side(change_set.after)),
@@ -506,6 +497,7 @@ class Review:
             place=self.copy.place,
             number=number,
             attributes=attributes,
+            on_end=self._history.end,
         )
 
     def _moved_attributes(self, steps: Sequence[Step], lost: Attributes) -> Attributes:

@@ -29,9 +29,9 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import Primitives, is_tool_output
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host import HostFile, Identity, TreeWriter, is_stable
+from weakincentives.filesystem.host import TreeWriter
 from weakincentives.filesystem.mounts import MountFilter
-from weakincentives.history.entries import write_sparse
+from weakincentives.history import write_sparse
 from weakincentives.posix import (
     RootedDirectory,
     grant_owner_access,
@@ -343,30 +343,16 @@ class PreservingFilesystem(HostFilesystem):
 
 
 class OriginalFilesystem(PreservingFilesystem):
-    """The original, read-only and without crash recovery.
-
-    It records the identity of each opened file, so that a compared file need not be read
-    again.
-    """
+    """The original, read-only and without crash recovery."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Open the directory for reading."""
         super().__init__(root, read_only=True)
-        self.seen: dict[str, Identity] = {}
-        """The identities of opened files whose timestamps are old enough to be reliable."""
 
     @property
     def directory(self) -> RootedDirectory:
         """The open directory."""
         return self._directory
-
-    def _open(self, path: str) -> HostFile:
-        opened = super()._open(path)
-        if is_stable(opened.identity):
-            self.seen[path] = opened.identity
-        else:
-            self.seen.pop(path, None)
-        return opened
 
 
 T = TypeVar("T")

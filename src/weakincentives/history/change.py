@@ -1,0 +1,674 @@
+"""The one engine that changes a live directory: all of a change happens or none of it.
+
+A path is never overwritten after a look. New versions lie in slots; then each path is atomically
+exchanged with its slot (RENAME_EXCHANGE), and what comes out is compared with what was expected.
+So there is no TOCTOU gap: a save that somebody makes meanwhile is either left at its path or
+comes out and is kept. What came out stays in its slot until the end of the change.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from weakincentives.errors import WinkError
+from weakincentives.history.entries import (
+    MISSING,
+    EntryState,
+    LiveTree,
+    Place,
+    Readable,
+    describe,
+    matches,
+    read_attributes,
+    resembles,
+    set_attributes,
+    write_sparse,
+)
+from weakincentives.history.records import (
+    ChangeRecord,
+    Ending,
+    ModeChange,
+    Operation,
+    Staging,
+)
+from weakincentives.history.rollback import Kept, Rollback
+from weakincentives.posix import (
+    RootedDirectory,
+    SyncQueue,
+    check_time,
+    display_path,
+    fault_point,
+    parent_of,
+    sync_directory,
+    temporary_name,
+)
+
+Policy: TypeAlias = Literal["refuse", "skip", "take"]
+"""What to do with a path that is not as expected: roll everything back, leave that path alone, or
+change it all the same and keep what came out."""
+Attributes: TypeAlias = Mapping[str, Mapping[str, bytes]]
+"""Extended attributes of files, by path."""
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_TEMPORARY_FILE = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+_NO_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_OWNER_ACCESS = 0o700
+_NO_CHANGES: Mapping[str, EntryState] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The change of one path: what is expected there, and what it becomes."""
+
+    path: str
+    before: EntryState
+    after: EntryState
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """What to change, and how.
+
+    `kind`, `place` and `number` identify the change in its record, for a recovery.
+    """
+
+    edits: Sequence[Edit]
+    open_content: Callable[[str], Readable]
+    """Opens the new content of a path; it is closed if it can be."""
+    kind: str = "restore"
+    place: str = ""
+    number: int = 0
+    on_conflict: Policy = "refuse"
+    attributes: Attributes = field(default_factory=dict[str, Mapping[str, bytes]])
+    """The extended attributes of files that are created again."""
+    durable: bool = True
+    """Whether the change survives a power failure; otherwise only the death of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """The outcome of a change."""
+
+    kept: tuple[Kept, ...] = ()
+    """Changes of others that were left alone or taken, and where the other versions are."""
+    displaced: Mapping[str, EntryState] = field(default_factory=dict[str, EntryState])
+    """What came out unexpectedly and was taken, by path."""
+    skipped: tuple[str, ...] = ()
+    """The paths that were left alone, because they were not as expected."""
+
+
+class ChangeConflictError(WinkError, RuntimeError):
+    """A path was not as expected; nothing was changed."""
+
+    def __init__(self, path: str, fact: str = "changed just now") -> None:
+        """Store the path and what happened to it."""
+        self.path: str = path
+        self.fact: str = fact
+        self.kept: tuple[Kept, ...] = ()
+        """What the rollback left alone."""
+        super().__init__(f"{display_path(path)}: {fact}")
+
+
+KeepDisplaced: TypeAlias = Callable[[Mapping[str, Place]], None]
+"""Stores what came out unexpectedly, by path: each is an open directory and a name in it."""
+
+
+def change(
+    root: RootedDirectory,
+    request: ChangeRequest,
+    *,
+    keep: KeepDisplaced = lambda _: None,
+    on_end: Callable[[ChangeRecord, Ending], None] = lambda _, __: None,
+) -> ChangeResult:
+    """Change everything or nothing.
+
+    Args:
+        root: The directory.
+        request: What to change.
+        keep: Stores what came out unexpectedly, with the policy "take". What it raises is not
+            raised again: then these entries are kept under visible names.
+        on_end: Called before the record of the change is removed.
+
+    Raises:
+        ChangeConflictError: A path was not as expected, and the policy is "refuse"; everything
+            was rolled back except for concurrent saves.
+        OSError: The disk failed; everything was rolled back.
+    """
+    tree = LiveTree(root)
+    try:
+        return _Change(tree, request, keep, on_end).run()
+    finally:
+        tree.close()
+
+
+class _Change:
+    """One change: executes its operations, or rolls them back if they cannot complete."""
+
+    def __init__(
+        self,
+        tree: LiveTree,
+        request: ChangeRequest,
+        keep: KeepDisplaced,
+        on_end: Callable[[ChangeRecord, Ending], None],
+    ) -> None:
+        self._tree = tree
+        self._request = request
+        self._keep_displaced = keep
+        self._on_end = on_end
+        self._paths = {each.path for each in request.edits}
+        self._attributes: dict[str, dict[str, bytes]] = {}
+        self._displaced: dict[str, EntryState] = {}
+        self._slots: dict[str, str] = {}  # of what was displaced
+        self._skipped: list[str] = []
+        self._renamed = {
+            (each.before.blob, each.before.size): each.path
+            for each in request.edits
+            if each.before.kind == "file" and each.after.kind != "file" and each.before.size
+        }
+
+    def run(self) -> ChangeResult:
+        wanted = self._request
+        record = ChangeRecord(wanted.kind, wanted.place, wanted.number, (), (), {})
+        try:
+            staging = Staging.create(self._tree)
+            record = replace(record, areas=tuple(staging.areas))
+            try:
+                record = self._stage(staging, record)
+            except BaseException:
+                _remove_slots(staging)
+                raise
+        except BaseException:
+            with suppress(OSError):
+                self._on_end(record, "rolled back")
+            raise
+        rollback = Rollback(self._tree, record, staging.areas[0])
+        try:
+            self._execute_all(record, rollback)
+            self._store_displaced()
+            self._set_final_modes(record)  # last: it may make a directory unreadable
+            staging.enter("done", durable=self._request.durable)
+        except BaseException as error:
+            self._roll_back(error, staging, record)
+            raise
+        finished = finish_change(
+            self._tree, staging, record, lambda end: self._on_end(record, end), self._displaced
+        )
+        return ChangeResult(tuple(finished.kept), self._displaced, tuple(self._skipped))
+
+    def _roll_back(self, error: BaseException, staging: Staging, record: ChangeRecord) -> None:
+        """Roll back, and add to the error what was left alone."""
+        staging.refresh()
+        if staging.phase == "done":  # the disk failed after the last step
+            staging.enter("changing", durable=self._request.durable)
+        rollback = roll_back_change(
+            self._tree, staging, record, lambda end: self._on_end(record, end)
+        )
+        if isinstance(error, ChangeConflictError):
+            error.kept = tuple(rollback.kept)
+        else:
+            for each in rollback.kept:
+                error.add_note(str(each))
+        for each in rollback.failures:
+            error.add_note(f"The rollback is incomplete: {each}")
+
+    # --- staging ---
+
+    def _stage(self, staging: Staging, record: ChangeRecord) -> ChangeRecord:
+        """Make directories accessible, put new versions into slots, and write the record."""
+        modes = sorted(self._find_modes(), key=lambda each: each.path)
+        opened = [
+            each for each in modes if each.before != -1 and each.before & 0o700 != _OWNER_ACCESS
+        ]
+        try:
+            if opened:  # so that a kill does not leave them so
+                os.close(staging.write(replace(record, modes=tuple(opened))))
+            for mode in opened:
+                self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
+            operations = _list_operations(self._tree, self._request.edits, staging)
+            with SyncQueue() as queue:
+                for operation in operations:
+                    check_time("Change")
+                    self._attempt(operation, lambda each: self._make(each, queue))
+                fault_point("apply.staged")
+                found = replace(
+                    record,
+                    operations=tuple(operations),
+                    modes=tuple(modes),
+                    directories=self._find_directories(operations),
+                    areas=tuple(staging.areas),
+                )
+                self._write_record(staging, found, queue)
+            fault_point("apply.changing")
+        except BaseException:
+            for mode in reversed(opened):
+                with suppress(OSError, ChangeConflictError):
+                    self._change_mode(mode.path, mode.before | _OWNER_ACCESS, mode.before)
+            raise
+        return found
+
+    def _write_record(self, staging: Staging, record: ChangeRecord, queue: SyncQueue) -> None:
+        """Write the record; everything is on disk before the first exchange, in one round."""
+        if self._request.durable:
+            for area in staging.areas:
+                queue.add(staging.open_area(area))
+        descriptor = staging.write(record)
+        if self._request.durable:
+            queue.add(descriptor)
+            queue.add(staging.open_area(""))
+        else:
+            os.close(descriptor)
+
+    def _make(self, operation: Operation, queue: SyncQueue) -> None:
+        """Put the new version of a path into its slot."""
+        if operation.action == "make directory":
+            self._tree.mkdir(operation.slot, _OWNER_ACCESS)
+            self._tree.set_mode(operation.slot, operation.after.mode | _OWNER_ACCESS)
+            self._tree.hold(operation.path, self._tree.open_directory(operation.slot))
+        elif operation.action in {"create", "replace"}:
+            if operation.after.kind == "symlink":
+                parent, name = self._tree.open_parent(operation.slot)
+                os.symlink(operation.after.target, name, dir_fd=parent)
+            else:
+                self._make_file(operation, queue)
+            fault_point("apply.written")
+
+    def _make_file(self, operation: Operation, queue: SyncQueue) -> None:
+        target = self._create_file(operation)
+        try:
+            content = self._request.open_content(operation.path)
+            try:
+                write_sparse(target, content)
+            finally:
+                close: Callable[[], None] | None = getattr(content, "close", None)
+                if close is not None:
+                    close()
+            self._copy_attributes(operation, target)
+            os.fchmod(target, operation.after.mode)
+        except BaseException:
+            os.close(target)
+            raise
+        if self._request.durable:
+            queue.add(target)
+        else:
+            os.close(target)
+
+    def _create_file(self, operation: Operation) -> int:
+        """Create a file in the directory of the path, so that it inherits group and ACL."""
+        slot = self._tree.open_parent(operation.slot)
+        parent, _ = self._tree.open_parent(operation.path)
+        with suppress(OSError):  # not supported here, or the directory cannot be written yet
+            target = os.open(".", _TEMPORARY_FILE, 0o600, dir_fd=parent)
+            try:
+                os.link(f"/proc/self/fd/{target}", slot[1], dst_dir_fd=slot[0])
+            except OSError:
+                os.close(target)
+                raise
+            return target
+        return os.open(slot[1], _NEW_FILE, 0o600, dir_fd=slot[0])
+
+    def _copy_attributes(self, operation: Operation, target: int) -> None:
+        """Copy owner and extended attributes of the replaced file to the new one."""
+        if operation.before.kind == "file":
+            old = self._tree.stat(operation.path)
+            if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):
+                    os.fchown(target, old.st_uid, old.st_gid)
+            attributes = read_attributes(self._tree, operation.path)
+            self._attributes[operation.path] = attributes
+        else:
+            given = self._request.attributes.get(operation.path)
+            attributes = self._renamed_attributes(operation) if given is None else given
+        set_attributes(target, attributes)
+
+    def _renamed_attributes(self, operation: Operation) -> Mapping[str, bytes]:
+        """Return the attributes of a renamed file, found as a removed file with equal content."""
+        source = self._renamed.get((operation.after.blob, operation.after.size))
+        return {} if source is None else read_attributes(self._tree, source)
+
+    # --- executing ---
+
+    def _execute_all(self, record: ChangeRecord, rollback: Rollback) -> None:
+        for operation in record.operations:
+            self._attempt(operation, lambda each: self._execute(each, rollback))
+        fault_point("apply.changed")
+        if self._request.on_conflict != "take":
+            self._check_all_displaced(record, rollback)
+        if self._request.on_conflict == "refuse":
+            self._check_directories(record)
+        if self._request.durable:
+            for path in sorted({parent_of(each.path) for each in record.operations}):
+                with suppress(FileNotFoundError):
+                    sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
+
+    def _attempt(self, operation: Operation, work: Callable[[Operation], None]) -> None:
+        """Work on an operation; a missing or occupied path is a conflict."""
+        try:
+            work(operation)
+        except OSError as error:
+            if error.errno in MISSING or isinstance(error, FileExistsError):
+                raise ChangeConflictError(operation.path) from error
+            raise
+
+    def _execute(self, operation: Operation, rollback: Rollback) -> None:
+        tree, path, slot = self._tree, operation.path, operation.slot
+        match operation.action:
+            case "replace":
+                if self._may_begin(operation):
+                    self._exchange(operation)
+                    fault_point("apply.exchanged")
+                    self._check_displaced(operation, rollback)
+            case "remove":
+                if self._may_begin(operation):
+                    tree.rename(path, slot)
+                    fault_point("apply.removed")
+                    self._check_displaced(operation, rollback)
+            case "create" | "make directory":
+                self._create(operation)
+                fault_point("apply.created")
+            case "remove directory":
+                self._remove_directory(operation)
+                fault_point("apply.removed")
+
+    def _may_begin(self, operation: Operation) -> bool:
+        """Return whether to change a path; a look at its metadata finds most conflicts."""
+        found = self._tree.stat(operation.path)
+        if self._request.on_conflict == "take":
+            return found is not None or operation.action == "replace"
+        if found is not None and resembles(found, operation.before):
+            return True
+        self._conflict(operation)
+        return False
+
+    def _exchange(self, operation: Operation) -> None:
+        try:
+            self._tree.exchange(operation.slot, operation.path)
+        except FileNotFoundError:
+            if self._request.on_conflict != "take":
+                raise
+            self._tree.rename(operation.slot, operation.path, exclusive=True)
+
+    def _create(self, operation: Operation) -> None:
+        """Put a new entry at its path, where nothing is expected."""
+        try:
+            self._tree.rename(operation.slot, operation.path, exclusive=True)
+        except FileExistsError:
+            is_new_directory = operation.action == "make directory"
+            if is_new_directory and self._tree.is_directory(operation.path):
+                if self._request.on_conflict == "refuse":
+                    raise
+                self._tree.hold(operation.path, self._tree.open_directory(operation.path))
+                return
+            if self._request.on_conflict != "take":
+                self._conflict(operation)
+                return
+            self._tree.exchange(operation.slot, operation.path)
+            self._take(operation)
+
+    def _remove_directory(self, operation: Operation) -> None:
+        """Move a directory to its slot if it is empty, except for leftovers of dead processes."""
+        tree, path, slot = self._tree, operation.path, operation.slot
+        if not tree.is_directory(path):
+            if self._request.on_conflict != "take":
+                self._conflict(operation)
+            return
+        tree.remove_leftovers(path)
+        tree.rename(path, slot)
+        fault_point("apply.directory")
+        if tree.names(slot):
+            with suppress(FileExistsError):  # otherwise the rollback keeps it
+                tree.rename(slot, path, exclusive=True)
+            if self._request.on_conflict == "refuse":
+                raise ChangeConflictError(path)
+            self._skipped.append(path)
+
+    def _change_mode(self, path: str, now: int, wanted: int) -> None:
+        """Set the permissions of a directory if they still are `now`."""
+        if now == wanted:
+            return
+        found = self._tree.stat(path)
+        if found is None or not resembles(found, EntryState("directory", now)):
+            if self._request.on_conflict == "refuse":
+                raise ChangeConflictError(path)
+            if found is None or not stat.S_ISDIR(found.st_mode):
+                return
+        self._tree.set_mode(path, wanted)
+        fault_point("apply.mode")
+
+    def _set_final_modes(self, record: ChangeRecord) -> None:
+        """Give directories their new permissions, or those they had before."""
+        for mode in reversed(record.modes):
+            if mode.after != -1:
+                now = mode.before if mode.before != -1 else mode.after
+                is_opened = mode.before == -1 or mode.before & _OWNER_ACCESS != _OWNER_ACCESS
+                self._change_mode(mode.path, now | _OWNER_ACCESS if is_opened else now, mode.after)
+
+    # --- comparing ---
+
+    def _check_displaced(self, operation: Operation, rollback: Rollback) -> None:
+        """Compare what came out with what was expected."""
+        if self._is_expected(operation):
+            return
+        if self._request.on_conflict == "take":
+            self._take(operation)
+            return
+        if self._request.on_conflict == "skip":
+            self._skip(operation, rollback)
+            return
+        raise ChangeConflictError(operation.path)
+
+    def _is_expected(self, operation: Operation) -> bool:
+        if not matches(self._tree, operation.slot, operation.before):
+            return False
+        attributes = self._attributes.get(operation.path)
+        return attributes is None or read_attributes(self._tree, operation.slot) == attributes
+
+    def _check_all_displaced(self, record: ChangeRecord, rollback: Rollback) -> None:
+        """Compare everything again: a process may write to a file that was displaced."""
+        skipped = set(self._skipped)
+        for operation in record.operations:
+            if operation.before.kind != "file" or operation.path in skipped:
+                continue
+            if operation.action not in {"replace", "remove"}:
+                continue
+            if rollback.is_written(operation.slot):
+                fact = "being written to by another program"
+            elif not self._is_expected(operation):
+                fact = "changed just now"
+            else:
+                continue
+            if self._request.on_conflict == "refuse":
+                raise ChangeConflictError(operation.path, fact)
+            self._skip(operation, rollback)
+        fault_point("apply.checked")
+
+    def _check_directories(self, record: ChangeRecord) -> None:
+        """Raise ChangeConflictError if somebody has renamed a directory, unless it is back."""
+        removed = {each.path for each in record.operations if each.action == "remove directory"}
+        for path, inode in record.directories.items():
+            if path not in removed and not self._is_at(path, inode):
+                raise ChangeConflictError(path, "renamed or removed just now")
+
+    def _is_at(self, path: str, inode: int) -> bool:
+        try:
+            found, _ = self._tree.root.lstat(path)
+        except OSError:
+            return False
+        return found.st_ino == inode
+
+    def _conflict(self, operation: Operation) -> None:
+        """Refuse the whole change, or skip a path at which nothing was done."""
+        if self._request.on_conflict == "refuse":
+            raise ChangeConflictError(operation.path)
+        self._skipped.append(operation.path)
+
+    def _skip(self, operation: Operation, rollback: Rollback) -> None:
+        """Give a path back to whoever saved it."""
+        if operation.action == "remove":
+            with suppress(FileExistsError):  # somebody made it again: what came out is kept
+                self._tree.rename(operation.slot, operation.path, exclusive=True)
+        else:
+            rollback.give_back(operation, operation.after)
+        self._skipped.append(operation.path)
+
+    def _take(self, operation: Operation) -> None:
+        """Note what came out instead of the expected entry."""
+        found = describe(self._tree, operation.slot)
+        if found.kind != "absent":
+            self._displaced[operation.path] = found
+            self._slots[operation.path] = operation.slot
+
+    def _store_displaced(self) -> None:
+        """Let the caller store what came out; what it cannot store is kept under a visible name."""
+        places = {path: self._tree.open_parent(slot) for path, slot in self._slots.items()}
+        try:
+            if places:
+                self._keep_displaced(places)
+        except (OSError, WinkError):
+            self._displaced.clear()  # so that the end of the change keeps them
+
+    # --- what to change ---
+
+    def _find_modes(self) -> Iterator[ModeChange]:
+        """Yield the directories whose permissions change, even if only temporarily."""
+        edits = {each.path: each for each in self._request.edits}
+        parents = {parent_of(each.path) for each in self._request.edits if not _is_kept(each)}
+        known = {path for path, each in edits.items() if each.before.kind == "directory"}
+        for path in {*parents, *known} - {""}:
+            edit = edits.get(path)
+            before = edit.before.mode if edit and path in known else self._directory_mode(path)
+            after = before
+            if edit is not None and path in known:
+                after = edit.after.mode if edit.after.kind == "directory" else -1
+            if before != -1 and (before != after or before & _OWNER_ACCESS != _OWNER_ACCESS):
+                yield ModeChange(path, before, after)
+        for path, edit in edits.items():
+            if edit.after.kind == "directory" and path not in known:
+                yield ModeChange(path, -1, edit.after.mode)
+
+    def _directory_mode(self, path: str) -> int:
+        try:
+            found = self._tree.stat(path)
+        except PermissionError:
+            return -1
+        is_there = found is not None and stat.S_ISDIR(found.st_mode)
+        return stat.S_IMODE(found.st_mode) if found is not None and is_there else -1
+
+    def _find_directories(self, operations: Iterable[Operation]) -> dict[str, int]:
+        """Return the inodes of the directories that change; from now on they are held open."""
+        found: dict[str, int] = {}
+        for path in sorted({parent_of(each.path) for each in operations} - {""}):
+            with suppress(OSError):
+                found[path] = os.fstat(self._tree.open_parent(f"{path}/x")[0]).st_ino
+        return found
+
+
+def _list_operations(tree: LiveTree, edits: Sequence[Edit], staging: Staging) -> list[Operation]:
+    """Return edits as operations in executable order."""
+    ordered = sorted((each for each in edits if not _is_kept(each)), key=_in_tree_order)
+    can_exchange = any(map(_is_replaced, ordered)) and _can_exchange(tree, staging)
+    found: list[Operation] = []
+    for edit in reversed(ordered):  # children are removed before their directory
+        if edit.before.kind == "absent" or (can_exchange and _is_replaced(edit)):
+            continue
+        is_directory = edit.before.kind == "directory"
+        action = "remove directory" if is_directory else "remove"
+        slot = staging.new_slot(edit.path)
+        found.append(Operation(action, edit.path, slot, edit.before, EntryState()))
+    for edit in ordered:
+        if edit.after.kind == "absent":
+            continue
+        slot = staging.new_slot(edit.path)
+        if edit.after.kind == "directory":
+            found.append(Operation("make directory", edit.path, slot, EntryState(), edit.after))
+        else:
+            action = "replace" if can_exchange and _is_replaced(edit) else "create"
+            before = edit.before if edit.before.kind != "directory" else EntryState()
+            found.append(Operation(action, edit.path, slot, before, edit.after))
+    return found
+
+
+def _remove_slots(staging: Staging) -> None:
+    """Remove what was staged: nothing has been changed."""
+    try:
+        staging.remove()
+    except OSError:
+        staging.release()  # the next recovery removes it
+
+
+def _in_tree_order(edit: Edit) -> list[str]:
+    return edit.path.split("/")
+
+
+def _is_kept(edit: Edit) -> bool:
+    """Return whether a directory only changes its permissions."""
+    return edit.before.kind == edit.after.kind == "directory"
+
+
+def _is_replaced(edit: Edit) -> bool:
+    """Return whether a file or link replaces another."""
+    kinds = {edit.before.kind, edit.after.kind}
+    return not kinds & {"absent", "directory"}
+
+
+def _can_exchange(tree: LiveTree, staging: Staging) -> bool:
+    """Return whether the file system supports an atomic exchange, by trying it."""
+    names = [f"{staging.areas[0]}/{temporary_name()}" for _ in range(2)]
+    try:
+        for name in names:
+            parent, last = tree.open_parent(name)
+            os.close(os.open(last, _NEW_FILE, 0o600, dir_fd=parent))
+        tree.exchange(names[0], names[1])
+    except OSError as error:
+        if error.errno not in _NO_EXCHANGE:
+            raise
+        return False
+    finally:
+        for name in names:
+            with suppress(OSError):
+                tree.unlink(name)
+    return True
+
+
+def roll_back_change(
+    tree: LiveTree, staging: Staging, record: ChangeRecord, on_end: Callable[[Ending], None]
+) -> Rollback:
+    """Roll back a change; its record is removed unless something failed."""
+    rollback = Rollback(tree, record, staging.areas[0])
+    rollback.run("changing")
+    if not rollback.failures:
+        try:
+            try:
+                on_end("rolled back")
+            except OSError:
+                if rollback.kept:  # otherwise it may fail: nothing has happened
+                    raise
+            staging.remove(durable=True)
+        except OSError as error:
+            rollback.failures.append(error)
+    staging.release()
+    return rollback
+
+
+def finish_change(
+    tree: LiveTree,
+    staging: Staging,
+    record: ChangeRecord,
+    on_end: Callable[[Ending], None],
+    stored: Mapping[str, EntryState] = _NO_CHANGES,
+) -> Rollback:
+    """Remove what was displaced and the record; a later recovery retries what fails."""
+    rollback = Rollback(tree, record, staging.areas[0])
+    rollback.run("done", stored)
+    try:
+        on_end("committed")
+        if not rollback.failures:
+            staging.remove()
+    except OSError as error:
+        rollback.failures.append(error)
+    staging.release()
+    return rollback

@@ -1,0 +1,141 @@
+"""Recovery of changes that were interrupted: found by their records, rolled back or finished.
+
+A recovery does what a rollback does, and is decided by the disk alone: a path that somebody
+has saved since is left alone and reported.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from weakincentives.history.change import finish_change, roll_back_change
+from weakincentives.history.entries import LiveTree
+from weakincentives.history.records import (
+    ChangeRecord,
+    Ending,
+    RecordError,
+    Staging,
+    find_staging,
+    is_abandoned,
+)
+from weakincentives.history.rollback import Kept, Rollback, hold_directories
+from weakincentives.posix import RootedDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A change that has a record in a directory: it is going on, or was interrupted."""
+
+    name: str
+    record: ChangeRecord
+    is_done: bool
+    """Whether it happened, so that only what it displaced is left to remove."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process may still make it."""
+        return not is_abandoned(self.name)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths that it was going to change, sorted."""
+        every = (*self.record.operations, *self.record.modes)
+        return tuple(sorted({each.path for each in every}))
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The recovery of one interrupted change."""
+
+    record: ChangeRecord
+    is_done: bool
+    """Whether it had happened and stays; otherwise it was rolled back."""
+    paths: tuple[str, ...]
+    """The paths that were changed or changed back, sorted."""
+    kept: tuple[Kept, ...]
+    """Concurrent changes that were left alone, and where the other versions are."""
+
+    @property
+    def kind(self) -> str:
+        """What it was: an apply, an undo, a restore."""
+        return self.record.kind
+
+
+def find_changes(root: RootedDirectory) -> list[PendingChange]:
+    """Return the changes that have a record in a directory, of any process; read-only.
+
+    Raises:
+        RecordError: A record is damaged.
+    """
+    tree = LiveTree(root)
+    try:
+        found: list[PendingChange] = []
+        for name in find_staging(tree):
+            staging, record = Staging.open(tree, name)
+            if record is not None:
+                found.append(PendingChange(name, record, staging.phase == "done"))
+        return found
+    finally:
+        tree.close()
+
+
+def remove_abandoned(root: RootedDirectory) -> None:
+    """Remove what was staged by processes that were killed before they changed anything."""
+    tree = LiveTree(root)
+    try:
+        tree.remove_leftovers("")
+        for name in filter(is_abandoned, find_staging(tree)):
+            with suppress(OSError, RecordError):  # one that is damaged is reported elsewhere
+                staging, record = Staging.open(tree, name)
+                if record is None:
+                    staging.remove()
+    finally:
+        tree.close()
+
+
+def recover_change(
+    root: RootedDirectory,
+    pending: PendingChange,
+    on_end: Callable[[ChangeRecord, Ending], None] = lambda _, __: None,
+) -> Recovery:
+    """Roll back an interrupted change, or finish one that had happened.
+
+    A path is rolled back only if it still has exactly what the change put there.
+
+    Raises:
+        RecordError: The record is damaged.
+        OSError: Something could not be rolled back; the next recovery tries again.
+    """
+    tree = LiveTree(root)
+    try:
+        staging, record = Staging.open(tree, pending.name)
+        if record is None:  # another process was faster
+            return Recovery(pending.record, pending.is_done, (), ())
+        return _recover(tree, staging, record, on_end)
+    finally:
+        tree.close()
+
+
+def _recover(
+    tree: LiveTree,
+    staging: Staging,
+    record: ChangeRecord,
+    on_end: Callable[[ChangeRecord, Ending], None],
+) -> Recovery:
+    def end(ending: Ending) -> None:
+        on_end(record, ending)
+
+    hold_directories(tree, record.directories)
+    if staging.phase == "done":
+        rollback: Rollback = finish_change(tree, staging, record, end)
+        paths = [each.path for each in record.operations]
+    else:
+        rollback = roll_back_change(tree, staging, record, end)
+        paths = rollback.undone
+        if rollback.failures:
+            error = rollback.failures[0]
+            for each in rollback.kept:
+                error.add_note(str(each))
+            raise error
+    is_done = staging.phase == "done"
+    return Recovery(record, is_done, tuple(sorted(set(paths))), tuple(rollback.kept))
