@@ -1,5 +1,9 @@
-"""Calls of earlier sessions: undone after a restart, and never at the cost of later changes."""
+"""The record file of a directory: calls of other sessions are found, numbered once and undone."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +12,12 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
+from tests.mcp.serving import call, fail, serve, text_of
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.mcp import McpWorkspace
-from weakincentives.mcp.history_log import MAX_SESSIONS
+from weakincentives.history.log import RecordLog
+from weakincentives.mcp import McpWorkspace, steps
+from weakincentives.posix.faults import fault_hook
+from weakincentives.sandbox import LocalSandbox
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ def session(root: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
                     found = [await client.call_tool(*each) for each in calls]
             finally:
                 workspace.close()
-        return [("!" if each.is_error else "") + str(each.content[0]) for each in found]
+        return [("!" if each.is_error else "") + text_of(each) for each in found]
 
     return anyio.run(main)
 
@@ -48,20 +55,45 @@ def undo(call: int) -> tuple[str, dict[str, Any]]:
     return ("undo", {"call": call})
 
 
+@contextmanager
+def full_log(only: int | None = None) -> Iterator[None]:
+    """Let the record file refuse all records, or the one with this number, as a full disk does."""
+    numbers = count(1)
+
+    def fail(point: str) -> None:
+        if point == "record.writing" and only in (None, next(numbers)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with fault_hook(fail):
+        yield
+
+
 def test_a_call_is_undone_in_a_later_session(root: Path) -> None:
     session(root, write("a.txt", "two\n"), write("b.txt", "new\n"), ("read_text_file", {}))
     (review,) = session(root, ("review", {}))
-    assert "call 1: write_file by tester, earlier session #1: a.txt" in review
+    assert "call 1: write_file by tester, other session #1: a.txt" in review
     (done,) = session(root, undo(1))
-    assert not done.startswith("!")
+    assert done.startswith("Undid call 1 (write_file by tester, other session #1). Restored: a.txt")
+    assert done.endswith("This is call 3; to redo: undo with call=3.")
     assert (root / "a.txt").read_text() == "one\n"
     assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
     assert (root / "b.txt").exists()
     # the undo is a call of its own, and known to the next session too
     (review,) = session(root, ("review", {}))
-    assert "call 3: undo by tester, earlier session" in review
+    assert "call 3: undo by tester, other session" in review
     session(root, undo(3))
     assert (root / "a.txt").read_text() == "two\n"
+
+
+def test_a_call_has_one_number_in_every_session_although_others_failed(root: Path) -> None:
+    wrong = ("edit_file", {"path": "a.txt", "edits": [{"oldText": "none", "newText": ""}]})
+    found = session(root, write("b", "b"), wrong, write("c", "c"), write("d", "d"), ("review", {}))
+    assert found[1].startswith("!")
+    assert "call 3: write_file by tester #1: c" in found[4]
+    (review, done) = session(root, ("review", {}), undo(3))
+    assert "call 2: edit_file by tester, other session #1 failed" in review
+    assert "Restored: c" in done
+    assert {each.name for each in root.iterdir()} == {"a.txt", "b", "d"}
 
 
 def test_what_a_person_changed_between_two_sessions_is_not_lost(root: Path) -> None:
@@ -82,7 +114,55 @@ def test_the_default_of_undo_and_the_start_leave_earlier_sessions_alone(root: Pa
     assert (root / "a.txt").read_text() == "two\n"
 
 
-def test_a_line_that_is_cut_off_costs_only_that_call(root: Path) -> None:
+def test_checkpoints_are_kept_for_later_sessions_and_their_names_can_be_used_again(
+    root: Path,
+) -> None:
+    session(root, ("checkpoint", {"name": "good"}), write("a.txt", "two\n"))
+    shown, done = session(root, ("list_checkpoints", {}), ("undo", {"checkpoint": "good"}))
+    assert "good" in shown
+    assert not done.startswith("!")
+    assert (root / "a.txt").read_text() == "one\n"
+    again = ("checkpoint", {"name": "good"})
+    found = session(root, write("a.txt", "three\n"), again, again, write("a.txt", "four\n"))
+    assert [each.startswith("!") for each in found] == [False, False, True, False]
+    session(root, ("undo", {"checkpoint": "good"}))
+    assert (root / "a.txt").read_text() == "three\n"
+
+
+def test_a_review_can_compare_with_the_state_before_the_first_call(root: Path) -> None:
+    session(root, write("a.txt", "two\n"))
+    start, first = session(root, ("review", {}), ("review", {"from": "first"}))
+    assert "Nothing is different from the start." in start
+    assert "Different from the state before the first call:" in first
+    assert "a.txt" in first.partition("Different")[2]
+
+
+def test_two_servers_on_one_directory_share_calls_and_numbers(root: Path) -> None:
+    async def main() -> None:
+        options = {"history_directory": root.parent / "calls"}
+        with (
+            HostFilesystem(root, git_dir=root.parent / "git") as first,
+            HostFilesystem(root, git_dir=root.parent / "git") as second,
+        ):
+            async with serve(first, **options) as one, serve(second, **options) as two:
+                ours, theirs = await one.connect("same"), await two.connect("same")
+                await call(ours, "write_file", path="b", content="b")
+                await call(theirs, "write_file", path="c", content="c")
+                await call(ours, "write_file", path="d", content="d")
+                review = await call(theirs, "review")
+                assert "call 1: write_file by same, other session #1: b" in review
+                assert "call 2: write_file by same #1: c" in review
+                assert "call 3: write_file by same, other session #1: d" in review
+                assert "Restored: c" in await call(theirs, "undo")  # not the last one of all
+                assert "Restored: b" in await call(theirs, "undo", call=1)
+                await call(ours, "write_file", path="c", content="again")
+                refused = await fail(theirs, "undo", call=4)
+                assert "changed by call 6 (write_file by same, other session #1)" in refused
+
+    anyio.run(main)
+
+
+def test_a_record_that_is_cut_off_costs_only_that_call(root: Path) -> None:
     session(root, write("a.txt", "two\n"), write("a.txt", "three\n"))
     (file,) = (root.parent / "calls").iterdir()
     assert file.stat().st_mode & 0o077 == 0
@@ -92,11 +172,52 @@ def test_a_line_that_is_cut_off_costs_only_that_call(root: Path) -> None:
     assert "call 2: write_file" not in review
 
 
-def test_files_of_old_sessions_are_removed(root: Path) -> None:
-    directory = root.parent / "calls"
-    directory.mkdir()
-    for number in range(MAX_SESSIONS + 5):
-        (directory / f"{number:020}-1.calls").write_text("")
-    session(root, write("a.txt", "two\n"))
-    assert len(list(directory.iterdir())) == MAX_SESSIONS + 1
-    assert not (directory / f"{4:020}-1.calls").exists()
+def test_old_calls_are_forgotten_and_numbers_go_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "MAX_STEPS", 3)
+    monkeypatch.setattr(steps, "MAX_SLACK", 2)
+    found = session(root, *(write("a.txt", str(each)) for each in range(9)), undo(2), undo(9))
+    assert "Call 2 is too old" in found[9]
+    assert not found[10].startswith("!")
+    with RecordLog(root.parent / "calls" / "history.log", b"wink-mcp 1\n", read_only=True) as file:
+        assert len(list(file.read_new())) <= 6
+    review, old, last = session(root, ("review", {}), undo(8), undo(11))
+    assert "call 8" not in review
+    assert "call 9" in review
+    assert "Call 8 is too old" in old
+    assert not last.startswith("!")
+    assert (root / "a.txt").read_text() == "8"
+
+
+def test_a_call_that_cannot_be_recorded_says_so_and_the_next_one_can(root: Path) -> None:
+    with full_log():
+        (done,) = session(root, write("a.txt", "two\n"))
+    assert not done.startswith("!")
+    assert "[done, but this call cannot be undone, because it could not be recorded" in done
+    assert "No space left" in done
+    done, undone = session(root, write("b.txt", "b"), undo(1))
+    assert "[" not in done
+    assert "Restored: b.txt" in undone
+
+
+def test_a_command_whose_start_cannot_be_recorded_says_so(root: Path) -> None:
+    async def main() -> None:
+        with (
+            HostFilesystem(root, git_dir=root.parent / "git") as files,
+            LocalSandbox(files) as sandbox,
+        ):
+            options = {"sandbox": sandbox, "history_directory": root.parent / "calls"}
+            async with serve(files, **options) as served:
+                client = await served.connect()
+                with full_log(only=1):
+                    done = await call(client, "shell_execute", command=["touch", "new"])
+                assert "cannot be undone if the server is killed while it runs" in done
+                assert "No space left" in done
+                await call(client, "undo")
+                assert not (root / "new").exists()
+                done = await call(client, "shell_execute", command=["touch", "new"])
+                assert "killed" not in done
+        assert [each.name for each in (root.parent / "calls").iterdir()] == ["history.log"]
+
+    anyio.run(main)

@@ -104,7 +104,7 @@ def test_undo_never_loses_an_edit_of_somebody_else(tmp_path: Path) -> None:
         (root / "d/a.txt").write_text("mine")
         text = await fail(client, "undo")
         assert "d/a.txt" in text
-        assert "outside this server" in text
+        assert "the user or another program" in text
         text = await fail(client, "undo", checkpoint="start")
         assert (root / "d/a.txt").read_text() == "mine"
         assert (root / "d/b.txt").read_text() == "1"

@@ -32,8 +32,8 @@ class McpClient:
     number: int
 
     def __str__(self) -> str:
-        """Return the name and the number."""
-        return f"{self.name} #{self.number}"
+        """Return the name and the number; who is not connected has none."""
+        return f"{self.name} #{self.number}" if self.number else self.name
 
     # a client takes the place of the prompt in the context of its calls, so that the events of
     # the session say who made each call

@@ -17,7 +17,7 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem
 from weakincentives.mcp.calls import CallQueue, RunningCall
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import History
+from weakincentives.mcp.history import History, Recorded
 from weakincentives.mcp.history_tools import CHECKPOINT
 from weakincentives.mcp.resources import LogEntry, WorkspaceResources
 from weakincentives.mcp.results import error_result, to_result
@@ -136,14 +136,16 @@ class CallExecution:
         running.start()
         tool = self._by_name.get(call.name)
         outcome: ToolOutcome | None = None
-        step: Step | None = None
+        recorded = Recorded()
         try:
             with cancellable(running.cancellation):
                 if tool is None or tool.read_only or self._history is None:
                     outcome = self._executor(client).execute(call)
                 else:
-                    outcome, step = self._run_recorded(self._history, call, client, tool, running)
-                return self._to_result(outcome, tool, step)
+                    outcome, recorded = self._run_recorded(
+                        self._history, call, client, tool, running
+                    )
+                return self._to_result(outcome, recorded)
         except WinkError as error:
             return error_result(f"{call.name} failed and changed nothing: {error}")
         except Exception as error:  # noqa: BLE001 # a bug in one tool does not end the server
@@ -152,7 +154,7 @@ class CallExecution:
                 f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
             )
         finally:
-            self._log_call(call, client, running, outcome, step)
+            self._log_call(call, client, running, outcome, recorded.step)
 
     def _run_recorded(
         self,
@@ -161,7 +163,7 @@ class CallExecution:
         client: McpClient,
         tool: Tool[Any, Any],
         running: RunningCall,
-    ) -> tuple[ToolOutcome, Step | None]:
+    ) -> tuple[ToolOutcome, Recorded]:
         """Run a call that may change something, and keep the state before and after it."""
         recording = history.begin(client, tool.name, bypasses_filesystem=tool.bypasses_filesystem)
         self._current = running
@@ -171,20 +173,27 @@ class CallExecution:
             success = outcome.result.success
         finally:
             self._current = None
-            step = history.finish(recording, client, tool.name, success=success)
-        return outcome, step
+            recorded = history.finish(recording, success=success)
+        return outcome, recorded
 
-    def _to_result(
-        self, outcome: ToolOutcome, tool: Tool[Any, Any] | None, step: Step | None
-    ) -> CallToolResult:
-        uri = self._resources.uri
+    def _to_result(self, outcome: ToolOutcome, recorded: Recorded) -> CallToolResult:
+        step = recorded.step
+        notes: list[str] = []
+        if recorded.problem is not None:
+            notes.append(f"[done, but {recorded.problem}]")
+        call, changed = None, ()
         if step is not None and step.after is not None:
-            return to_result(
-                outcome, self._filesystem, uri=uri, call=step.number, changed=step.paths
-            )
-        problem = None if self._history is None else self._history.problem
-        note = None if tool is None or tool.read_only else problem
-        return to_result(outcome, self._filesystem, uri=uri, note=note)
+            call, changed = step.number, step.paths
+            if step.is_undo:
+                notes.append(f"This is call {call}; to redo: undo with call={call}.")
+        return to_result(
+            outcome,
+            self._filesystem,
+            uri=self._resources.uri,
+            call=call,
+            changed=changed,
+            notes=notes,
+        )
 
     def _log_call(
         self,
@@ -253,7 +262,7 @@ def _keep_before_rollback(tool: Tool[Any, Any], history: History) -> Tool[Any, A
 def _start_history(history: History) -> None:
     try:
         history.start()
-    except WinkError as error:
+    except (WinkError, OSError) as error:
         _log.warning("Calls cannot be undone: %s", error)
 
 

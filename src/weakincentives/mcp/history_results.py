@@ -95,8 +95,8 @@ class CallItem:
             were different when the next one started.
         paths: What it changed; the first 20 paths.
         totalPaths: How many paths it changed.
-        undoes: The calls that it took back; the last 100.
-        undoneBy: The call that took it back, or null.
+        undoes: The calls that it undid; the last 100.
+        undoneBy: The call that undid it, or null.
     """
 
     number: int
@@ -174,7 +174,7 @@ class UndoResult:
     """The result of `undo`.
 
     Args:
-        undone: The numbers of the calls that were taken back, the oldest first; the last 100.
+        undone: The numbers of the calls that were undone, the oldest first; the last 100.
     """
 
     undone: tuple[int, ...] = ()
@@ -187,7 +187,8 @@ class ReviewResult:
     Args:
         calls: The calls, the oldest first; the last 100.
         totalCalls: How many calls there are.
-        changes: What is different from the start, sorted by path; the first 100.
+        changes: What is different from the start, or from the state that `from` names, sorted by
+            path; the first 100.
         totalChanges: How many there are.
     """
 

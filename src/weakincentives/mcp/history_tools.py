@@ -1,4 +1,4 @@
-"""The tools that nobody else has: checkpoint, list_checkpoints, diff, undo and review."""
+"""Tools on the history: checkpoint, list_checkpoints, diff, undo and review."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ _MAX_PATCH = 20_000
 _MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
 _MAX_NOTE = 500
 _MAX_PATHS = 5  # of a call in a list
+_FIRST = "first"
 _INTERRUPTED = " (interrupted when the server was killed; with all changes until the next start)"
 
 
@@ -79,13 +80,25 @@ class DiffParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewParams:
+    """List all calls, and what is different now.
+
+    Args:
+        since: The state to compare with: "start", "first" for the state before the first call in
+            the list, the name of a checkpoint, or the number of a call. By default the start.
+    """
+
+    since: str | int | None = field(default=None, metadata={"name": "from"})
+
+
+@dataclass(frozen=True, slots=True)
 class UndoParams:
-    """Take calls back.
+    """Undo calls.
 
     Args:
         call: The number of the call; by default your last one that changed something.
-        checkpoint: Take back all calls since this checkpoint instead; "start" for all.
-        paths: Take back only what was changed at and below these paths.
+        checkpoint: Undo all calls since this checkpoint instead; "start" for all.
+        paths: Undo only what was changed at and below these paths.
     """
 
     call: int | None = None
@@ -107,10 +120,10 @@ _DESCRIPTIONS = {
     "list_checkpoints": "List the checkpoints, the oldest first.",
     "diff": "Show what was changed, as a unified diff: since the start, since a checkpoint or a"
     " call, between two of them, or by one call.",
-    UNDO: "Take back your last call that changed files, another call, or all calls since a"
-    " checkpoint. Files are exactly as before: content, permissions, deleted and new ones. Changes"
-    " that others made since are never lost: if one is in the way, nothing is undone and the"
-    " answer says what. An undo is a call too: undo it to redo.",
+    UNDO: "Undo your last call that changed files, another call, or all calls since a checkpoint."
+    " Files are exactly as before: content, permissions, deleted and new ones. Changes that others"
+    " made since are never lost: if one is in the way, nothing is undone and the answer names it."
+    " An undo is a call too: undo it to redo.",
     "review": "List all calls that changed files since the start, by whom, and everything that is"
     " different now.",
 }
@@ -149,7 +162,7 @@ class HistoryTools:
             _tool(CHECKPOINT, self._checkpoint, CheckpointParams),
             _tool("list_checkpoints", self._list_checkpoints, NoParams),
             _tool("diff", self._diff, DiffParams),
-            _tool("review", self._review, NoParams),
+            _tool("review", self._review, ReviewParams),
         ]
         if not read_only:
             undo = Tool[UndoParams, HistoryResult](
@@ -190,7 +203,6 @@ class HistoryTools:
         self, params: NoParams, *, context: ToolContext
     ) -> ToolResult[HistoryResult]:
         del params, context
-        self._history.start()
         found = self._history.checkpoints
         return _text(
             "\n".join(map(_describe_checkpoint, found)),
@@ -233,36 +245,30 @@ class HistoryTools:
         names = ", ".join(f"{step}" for step in steps[-MAX_ITEMS:])
         if not restored:
             return _text(f"Nothing is left to undo of {names}.", UndoResult())
-        lines = [f"- {display_path(path)}" for path in restored[:MAX_ITEMS]]
-        if len(restored) > len(lines):
-            lines.append(f"- and {len(restored) - len(lines):,} more")
-        number = self._history.last_number + 1
         return _text(
-            "\n".join(
-                [
-                    f"Took back {names}. As before again:",
-                    *lines,
-                    f"This is call {number}; to redo: undo with call={number}.",
-                ]
-            ),
+            f"Undid {names}. Restored: {_join_paths(restored)}",
             UndoResult(tuple(step.number for step in steps[-MAX_ITEMS:])),
         )
 
-    def _review(self, params: NoParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
-        del params
+    def _review(self, params: ReviewParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         client = _client(context)
-        found = self._visible(self._history.diff(None), client)
         steps = [each for each in self._history.steps if self._may_see(each, client)]
+        if params.since == _FIRST:
+            since = next((each.before for each in steps if each.before is not None), None)
+            name = "the state before the first call"
+        else:
+            since = self._state(params.since, "before")
+            name = "the start" if since is None else repr(params.since)
+        found = self._visible(self._history.diff(since), client)
         calls = tuple(self._item(each, client) for each in steps[-MAX_ITEMS:])
         lines = list(map(_describe_call, calls))
         if len(steps) > len(lines):
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
-        parts = ["Calls:", *lines] if lines else ["No call has changed anything."]
-        parts.append("")
+        parts = ["Calls:", *lines, ""] if lines else ["No call has changed anything.", ""]
         if found:
-            parts += ["Different from the start:", str(found), "", self._advice]
+            parts += [f"Different from {name}:", str(found), "", self._advice]
         else:
-            parts.append("Nothing is different from the start.")
+            parts.append(f"Nothing is different from {name}.")
         return _text(
             "\n".join(parts),
             ReviewResult(calls, len(steps), change_items(found), len(found.entries)),
@@ -271,7 +277,7 @@ class HistoryTools:
     # --- helpers ---
 
     def _select(self, params: UndoParams, context: ToolContext) -> Sequence[Step]:
-        """Return the calls to take back, the oldest first."""
+        """Return the calls to undo, the oldest first."""
         if params.call is not None and params.checkpoint is not None:
             raise ToolValidationError("call cannot be combined with checkpoint")
         if params.checkpoint is not None:
@@ -339,6 +345,12 @@ def _client(context: ToolContext) -> McpClient:
 
 def _text(text: str, value: HistoryResult) -> ToolResult[HistoryResult]:
     return ToolResult(text, value, exclude_value_from_context=True)
+
+
+def _join_paths(paths: Sequence[str]) -> str:
+    shown = ", ".join(map(display_path, paths[:MAX_ITEMS]))
+    more = len(paths) - MAX_ITEMS
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _is_at(change: Change, path: str) -> bool:

@@ -35,7 +35,7 @@ def to_result(
     uri: Callable[[str], str],
     call: int | None = None,
     changed: Sequence[str] = (),
-    note: str | None = None,
+    notes: Sequence[str] = (),
 ) -> CallToolResult:
     """Return an outcome in the form of the protocol.
 
@@ -45,14 +45,14 @@ def to_result(
         uri: Returns the URI of a file.
         call: The number of the call, if it changed something.
         changed: The paths that it changed.
-        note: Why the call cannot be undone.
+        notes: Sentences to add to the text.
     """
     result = outcome.result
     if not result.success:
         return error_result(outcome.text)
     if outcome.call.name == MEDIA_TOOL and isinstance(result.value, ReadFileResult):
         return _media_result(outcome, result.value, filesystem, uri)
-    text = outcome.text if note is None else f"{outcome.text}\n[cannot be undone: {note}]"
+    text = "\n".join([outcome.text, *notes])
     content: list[ContentBlock] = [TextContent(text=text)]
     content += [_image(media) for media in result.media]
     structured: dict[str, Any] = {"content": text}

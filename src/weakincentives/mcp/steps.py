@@ -1,20 +1,43 @@
-"""Steps and checkpoints: what the history of a workspace keeps about a call and a state."""
+"""Steps and checkpoints: what the history of a workspace keeps, in memory and in one record file.
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+Servers on one directory share the file. A step gets its number under the lock of the file, so
+call 3 is the same call in every process.
+"""
+
+import fcntl
+import os
+from collections import OrderedDict
+from collections.abc import Collection, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from pathlib import Path
+from threading import RLock
+from uuid import uuid4
 
-from weakincentives.filesystem import Change, FilesystemEvent, FilesystemSnapshot, StateReplaced
+from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.history.log import Record, RecordLog
 from weakincentives.mcp.clients import McpClient
 from weakincentives.posix import parents_of
+from weakincentives.serde import SerdeError, decode, encode
 
+MAX_STEPS = 10_000
+"""Calls that can be undone; older ones are forgotten."""
+MAX_CHECKPOINTS = 1_000
+"""Checkpoints that are kept; older ones are forgotten."""
 MAX_PATHS = 200
 """Paths that are remembered of one call, for lists."""
 UNDO = "undo"
-"""The name of the tool that takes calls back."""
+"""The name of the tool that undoes calls."""
+_FILE = "history.log"
+_SIGNATURE = b"wink-mcp 1\n"
+_STEP, _CHECKPOINT, _COMMAND = b"s", b"c", b"r"
+MAX_SLACK = 1_000
+"""Steps too many in the file before it is compacted."""
+_OTHER = ", other session"
+_LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,22 +45,24 @@ class Step:
     """A call that changed something, or failed.
 
     Args:
-        number: Its number, counted from 1.
+        number: Its number, counted from 1; the log gives it.
         client: Who made it.
         tool: The tool.
         before: The state before it; None if it failed.
         after: The state after it; None if it failed.
         paths: What it changed: the first paths, sorted.
         count: The number of paths that it changed.
-        undoes: The calls that it took back, if it is an undo.
+        undoes: The calls that it undid, if it is an undo.
         own: The paths that it changed itself; None if it is not known, as for a command. Other
             programs may have changed files at the same time.
         is_interrupted: Whether its server was killed before it ended. The state after it is then
             that of the next start, so it includes what was changed in between.
+        command: The number of the record of its start; 0 if there is none.
         created_at: When it ended.
+        session: The server that ran it.
     """
 
-    number: int
+    number: int = 0
     client: McpClient
     tool: str
     before: FilesystemSnapshot | None = None
@@ -47,23 +72,24 @@ class Step:
     undoes: tuple[int, ...] = ()
     own: frozenset[str] | None = None
     is_interrupted: bool = False
+    command: int = 0
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    session: str = ""
 
     @property
     def is_undo(self) -> bool:
-        """Whether it took back other calls."""
+        """Whether it undid other calls."""
         return self.tool == UNDO
 
     def reverse(self) -> "Step":
-        """Return the next step, for a call that was taken back at once."""
-        return replace(
-            self,
-            number=self.number + 1,
-            tool=UNDO,
-            before=self.after,
-            after=self.before,
-            undoes=(self.number,),
-        )
+        """Return the undo of this step."""
+        return replace(self, tool=UNDO, before=self.after, after=self.before, undoes=(self.number,))
+
+    def with_paths(self, changed: AbstractSet[str]) -> "Step":
+        """Return the step with the paths that it changed."""
+        parents = {parent for path in changed for parent in parents_of(path)}
+        paths = sorted(path for path in changed - parents if not is_tool_output(path))
+        return replace(self, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
 
     def __str__(self) -> str:
         """Return the call in a few words."""
@@ -81,6 +107,7 @@ class Checkpoint:
         after: The number of the last call before it.
         snapshot: The state.
         created_at: When it was made.
+        session: The server that made it.
     """
 
     name: str
@@ -89,71 +116,234 @@ class Checkpoint:
     after: int = 0
     snapshot: FilesystemSnapshot
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    session: str = ""
 
 
-class Recording:
-    """What is noted while a call runs: the state before it, and what it changes."""
+class StepLog:
+    """The steps and checkpoints of a workspace; thread-safe.
 
-    def __init__(self, *, bypasses_filesystem: bool) -> None:
-        """Note the events of a call; one that bypasses the filesystem may change anything."""
-        self.before: FilesystemSnapshot | None = None
-        self.paths: set[str] = set()
-        self.is_open_ended: bool = bypasses_filesystem
-        self.undoes: tuple[int, ...] = ()
-        self.rolled_back: FilesystemSnapshot | None = None
-        self.end: Callable[[], None] = _do_nothing
+    Without a directory they are in memory. With one they are also in its record file, where other
+    servers and later sessions find them.
+    """
 
-    def add(self, event: FilesystemEvent) -> None:
-        """Note the paths of an event."""
-        if isinstance(event, StateReplaced):
-            if event.reason != "rollback":
-                self.is_open_ended = True
+    def __init__(self, directory: Path | None = None) -> None:
+        """Keep the record file in `directory`, which is created with the first record."""
+        self.session: str = uuid4().hex
+        self._directory = directory
+        self._file: RecordLog | None = None
+        self._lock = RLock()
+        self._steps: OrderedDict[int, Step] = OrderedDict()
+        self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
+        self._commands: dict[int, Step] = {}
+        self._undone: dict[int, int] = {}
+        self._last = 0
+        self._count = 0  # steps in the file, about
+        self._running: int | None = None
+
+    # --- reading ---
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The steps, the oldest first, with those that other servers have added."""
+        with self._lock:
+            self._refresh()
+            return tuple(self._steps.values())
+
+    @property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The checkpoints, the oldest first."""
+        with self._lock:
+            self._refresh()
+            return tuple(self._checkpoints.values())
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last step."""
+        with self._lock:
+            self._refresh()
+            return self._last
+
+    @property
+    def problem(self) -> str | None:
+        """What cannot be read of the file; None if all can."""
+        return None if self._file is None else self._file.problem
+
+    def find(self, number: int) -> Step | None:
+        """Return the step with a number; None if there is none, or if it was forgotten."""
+        with self._lock:
+            self._refresh()
+            return self._steps.get(number)
+
+    def undone_by(self, number: int) -> int | None:
+        """Return the number of the step that undid a step; None if none did."""
+        return self._undone.get(number)
+
+    # --- writing ---
+
+    def add(self, step: Step) -> Step:
+        """Add a step of this session; return it with its number.
+
+        Raises:
+            OSError: It could not be written, so it has no number.
+            LogError: The same.
+        """
+        with self._lock:
+            step = replace(step, number=self._last + 1, session=self.session)
+            if self._directory is not None:
+                file = self._open(self._directory)
+
+                def make(number: int) -> bytes:
+                    nonlocal step
+                    self._take(file)  # what others have added comes first
+                    step = replace(step, number=number)
+                    return encode(step)
+
+                file.append(_STEP, make)
+            self._keep(step)
+            if self._file is not None and self._count > MAX_STEPS + MAX_SLACK:
+                self._compact(self._file)
+        return step
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint of this session.
+
+        Raises:
+            OSError: It could not be written.
+            LogError: The same.
+        """
+        checkpoint = replace(checkpoint, session=self.session)
+        with self._lock:
+            if self._directory is not None:
+                data = encode(checkpoint)
+                self._open(self._directory).append(_CHECKPOINT, lambda _: data)
+            self._keep_checkpoint(checkpoint)
+
+    def begin(self, step: Step) -> int:
+        """Note a command that starts, in case that the server is killed; return its number.
+
+        Raises:
+            OSError: It could not be written.
+            LogError: The same.
+        """
+        directory = self._directory
+        if directory is None:
+            return 0
+
+        def make(number: int) -> bytes:
+            # locked before another server sees the record: the lock is gone when we are
+            self._running = os.open(directory / _lock_name(number), _LOCK_FLAGS | os.O_CREAT, 0o600)
+            fcntl.flock(self._running, fcntl.LOCK_EX)
+            return encode(step)
+
+        with self._lock:
+            try:
+                return self._open(directory).append(_COMMAND, make)
+            except BaseException:
+                self._close_running()
+                raise
+
+    def end(self, number: int) -> None:
+        """Note that a command has ended."""
+        if number and self._directory is not None:
+            (self._directory / _lock_name(number)).unlink(missing_ok=True)
+        self._close_running()
+
+    def _close_running(self) -> None:
+        if self._running is not None:
+            os.close(self._running)
+            self._running = None
+
+    def interrupted(self) -> Iterator[Step]:
+        """Yield the commands whose server was killed before they ended, until they are added."""
+        if self._directory is None:
             return
-        self.paths.update(
-            path for name in ("path", "source") if (path := getattr(event, name, None)) is not None
-        )
+        with self._lock:
+            self._refresh()
+            ended = {step.command for step in self._steps.values()}
+            commands = sorted(self._commands.items())
+        for number, step in commands:
+            path = self._directory / _lock_name(number)
+            with suppress(BlockingIOError):  # its server runs
+                if path.exists():
+                    with _locked(path):
+                        if number not in ended:
+                            yield replace(step, command=number, is_interrupted=True)
+                        path.unlink(missing_ok=True)
+                del self._commands[number]
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    # --- the file ---
+
+    def _open(self, directory: Path) -> RecordLog:
+        if self._file is None:
+            directory.mkdir(0o700, parents=True, exist_ok=True)
+            self._file = RecordLog(directory / _FILE, _SIGNATURE)
+        return self._file
+
+    def _refresh(self) -> None:
+        """Read what other servers have added."""
+        if self._directory is not None and (
+            self._file is not None or (self._directory / _FILE).exists()
+        ):
+            self._take(self._open(self._directory))
+
+    def _take(self, file: RecordLog) -> None:
+        for record in file.read_new():
+            with suppress(SerdeError):  # of a later version
+                self._decode(record)
+
+    def _decode(self, record: Record) -> None:
+        if record.kind == _STEP:
+            step = decode(record.payload, Step)
+            self._keep(replace(step, client=_other(step.client)))
+        elif record.kind == _CHECKPOINT:
+            self._keep_checkpoint(decode(record.payload, Checkpoint))
+        elif record.kind == _COMMAND:
+            step = decode(record.payload, Step)
+            self._commands[record.number] = replace(step, client=_other(step.client))
+
+    def _keep(self, step: Step) -> None:
+        self._last = step.number
+        self._steps[step.number] = step
+        self._count += 1
+        if step.undoes:
+            self._undone = find_undone(self._steps.values())
+        while len(self._steps) > MAX_STEPS:
+            self._undone.pop(self._steps.popitem(last=False)[0], None)
+
+    def _keep_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._checkpoints.pop(checkpoint.name, None)
+        self._checkpoints[checkpoint.name] = checkpoint
+        while len(self._checkpoints) > MAX_CHECKPOINTS:
+            self._checkpoints.popitem(last=False)
+
+    def _compact(self, file: RecordLog) -> None:
+        """Drop old records from the file; one that cannot be written stays as it is."""
+        first = {
+            _STEP: file.last(_STEP) - MAX_STEPS + 1,
+            _CHECKPOINT: file.last(_CHECKPOINT) - MAX_CHECKPOINTS + 1,
+            _COMMAND: min(self._commands, default=file.last(_COMMAND)),
+        }
+        with suppress(OSError):
+            file.compact(lambda record: record.number >= first.get(record.kind, 1))
+        self._count = MAX_STEPS
 
 
-class StepLog(Protocol):
-    """Keeps steps for later sessions."""
-
-    def begin(self, step: Step) -> None:
-        """Note a call that begins, in case that this session is killed before it ends."""
-        ...
-
-    def end(self) -> None:
-        """Note that the call has ended."""
-        ...
-
-    def interrupted(self) -> Iterable[Step]:
-        """Return the calls whose session was killed before they ended; each is returned once."""
-        ...
-
-    def load(self) -> Sequence[Step]:
-        """Return the steps of earlier sessions, numbered from 1, the oldest first."""
-        ...
-
-    def append(self, step: Step) -> None:
-        """Add a step of this session."""
-        ...
-
-
-def is_own(step: Step, change: Change) -> bool:
-    """Return whether a call made a change itself; a move or deletion covers everything below."""
-    if step.own is None or change.path in step.own:
-        return True
-    if not step.own.isdisjoint(parents_of(change.path)):
-        return True
-    # a directory that was created or emptied for one of its paths
-    is_parent = any(each.startswith(f"{change.path}/") for each in step.own)
-    return change.is_directory and change.kind in ("added", "removed") and is_parent
-
-
-def with_paths(step: Step, changed: AbstractSet[str]) -> Step:
-    """Return a step with the paths that it changed."""
-    parents = {parent for path in changed for parent in parents_of(path)}
-    paths = sorted(path for path in changed - parents if not is_tool_output(path))
-    return replace(step, paths=tuple(paths[:MAX_PATHS]), count=len(paths))
+@contextmanager
+def _locked(path: Path) -> Generator[None, None, None]:
+    """Hold the lock of a file; raise BlockingIOError if a process has it."""
+    descriptor = os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def find_undone(steps: Collection[Step]) -> dict[int, int]:
@@ -165,5 +355,10 @@ def find_undone(steps: Collection[Step]) -> dict[int, int]:
     return undone
 
 
-def _do_nothing() -> None:
-    pass
+def _lock_name(command: int) -> str:
+    return f"{command}.running"
+
+
+def _other(client: McpClient) -> McpClient:
+    """Return a client with a name that tells it from those of this session."""
+    return McpClient(f"{client.name}{_OTHER}", client.number)

@@ -25,25 +25,21 @@ from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.execution import CallExecution
 from weakincentives.mcp.handlers import RequestHandlers
-from weakincentives.mcp.history import History
-from weakincentives.mcp.history_log import HistoryLog
+from weakincentives.mcp.history import History, has_history
 from weakincentives.mcp.history_tools import HistoryTools
 from weakincentives.mcp.mounting import mount
 from weakincentives.mcp.resources import WorkspaceResources
 from weakincentives.mcp.roots import ClientRoots
-from weakincentives.mcp.states import has_history
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import Sandbox
 
 NAME = "weakincentives"
 """The name of the server."""
-_UNDO_ADVICE = (
-    "These changes are in the directory itself. To take some or all of them back, use undo."
-)
+_UNDO_ADVICE = "These changes are in the directory itself. Undo some or all of them with `undo`."
 _INSTRUCTIONS = """\
 Files of {root} with undo. Each call is a transaction: a call that fails changes nothing. `diff` \
-shows what was changed, `undo` takes calls back, `checkpoint` keeps a state to go back to."""
+shows what was changed, `undo` undoes calls, `checkpoint` keeps a state to go back to."""
 
 
 class McpWorkspace:
@@ -112,8 +108,8 @@ class McpWorkspace:
             tools = filesystem_tools(
                 dialect, settings=self._settings, extra_handlers=handlers, read_only=read_only
             )
-        log = None if history_directory is None else HistoryLog(Path(history_directory))
-        history = History(filesystem, log) if has_history(filesystem) else None
+        kept = None if history_directory is None else Path(history_directory)
+        history = History(filesystem, kept) if has_history(filesystem) else None
         history_tools: HistoryTools | None = None
         if history is not None:
             history_tools = HistoryTools(

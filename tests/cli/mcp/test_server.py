@@ -117,7 +117,9 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert "wink review" not in errors
     assert "write_file docs/new.md" in wink("log", "last").out
     calls = wink("mcp", project, "--calls").out
-    assert "call 2: write_file by tester, earlier session #1: docs/new.md" in calls
+    assert "call 2: write_file by tester, other session #1: docs/new.md" in calls
+    assert "Different from the state before the first call:" in calls
+    assert "calc.py" in calls.partition("Different")[2]
     other = wink("mcp", project, "--undo", "2", "--only", "calc.py")
     assert "Nothing is left to undo of call 2" in other.out
     assert (project / "docs" / "new.md").exists()

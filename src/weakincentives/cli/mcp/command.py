@@ -97,13 +97,13 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     "--undo",
     type=click.IntRange(1),
     metavar="CALL",
-    help="Take back a call that --calls lists, and end; what was changed since is not lost.",
+    help="Undo a call that --calls lists, and end; later changes are never lost.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="PATH",
-    help="Let --undo take back only this file or directory; repeatable.",
+    help="Let --undo restore only this file or directory; repeatable.",
 )
 @click.option("--any-directory", is_flag=True, help="Allow DIR to be your home directory or /.")
 @click.option("--config", metavar="FILE", help="Read this file instead of your wink.toml.")
@@ -156,7 +156,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Serve the files of a directory to MCP clients: every change can be taken back.
+    """Serve the files of a directory to MCP clients: every change can be undone.
 
     DIR is the directory, by default the current one. A client starts this command and speaks to
     it over standard input and output; with --http, clients connect to a URL.

@@ -112,19 +112,19 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
 def look_back(
     directory: Path, call: int | None, *, paths: Sequence[str] = (), as_json: bool
 ) -> None:
-    """Print the calls that changed a directory in place, or take one of them back.
+    """Print the calls that changed a directory in place, or undo one of them.
 
-    Only what is at and below `paths` is taken back, if there are any.
+    Only what is at and below `paths` is undone, if there are any.
 
     Raises:
-        ClickException: It cannot be taken back; the message says why.
+        ClickException: It cannot be undone; the message says why.
     """
     store = history_path(directory)
     with HostFilesystem(directory, git_dir=store, limits=_LIMITS) as filesystem:
         workspace = McpWorkspace(filesystem, history_directory=calls_path(store))
         try:
             name = "review" if call is None else "undo"
-            arguments = {} if call is None else {"call": call, "paths": list(paths)}
+            arguments = {"from": "first"} if call is None else {"call": call, "paths": list(paths)}
             result = anyio.run(_call_tool, workspace, name, arguments)
         finally:
             workspace.close()

@@ -36,7 +36,7 @@ def _tool_title(details: Mapping[str, Any]) -> str:
     tool = details.get("tool", "tool")
     if tool == _UNDO:  # its arguments may be empty, and its paths are everything
         result = str(details.get("result_message") or details.get("error") or "")
-        return f"{tool} {result.partition('. ')[0].removeprefix('Took back ')}"
+        return f"{tool} {result.partition('. ')[0].removeprefix('Undid ')}"
     paths = ", ".join(details.get("paths") or ())
     return f"{tool} {call_subject(details.get('params') or {})} {paths}"
 
