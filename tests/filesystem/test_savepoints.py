@@ -32,7 +32,6 @@ from weakincentives.filesystem import (
     TimeLimitError,
     diff,
 )
-from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.testing import Operation, Pair
 from weakincentives.filesystem.testing.contract import change_sample, write_sample
 from weakincentives.filesystem.testing.contract import read_state as visible_state
@@ -417,11 +416,12 @@ def test_closing_takes_back_what_is_open(fs: Undoable, tmp_path: Path) -> None:
     fs.write("file", "old")
     outer = fs.savepoint()
     fs.write("file", "new")
-    fs.savepoint()
+    inner = fs.savepoint()
     fs.delete("file")
     fs.close()
-    with pytest.raises(SavepointError, match="has ended"):
-        outer.release()
+    for each in (inner, outer):
+        with pytest.raises(SavepointError, match="has ended"):
+            each.release()
     if isinstance(fs, HostFilesystem):
         assert (tmp_path / "root" / "file").read_text() == "old"
         assert temporary_names(tmp_path / "root") == []
@@ -433,27 +433,31 @@ def test_a_savepoint_that_begins_while_another_thread_closes_is_a_whole_one() ->
     fs = InMemoryFilesystem()
     outer = fs.savepoint()
     fs.write("file", "outer")
-    holds, waits = Event(), Event()
+    holds, began = Event(), Event()
 
     def close() -> None:
         with fs._lock.mutex:
             holds.set()
-            waits.wait(5)
+            began.wait(5)
             fs.close()
 
-    closing = Thread(target=close, daemon=True)
+    class Announced:
+        """The mutex, which says that the other thread is about to wait for it."""
+
+        def __enter__(self) -> None:
+            fs._lock.mutex = mutex
+            began.set()
+            mutex.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            mutex.release()
+
+    closing, mutex = Thread(target=close, daemon=True), fs._lock.mutex
     closing.start()
     assert holds.wait(5)
-    acquire = fs._lock.acquire
-
-    def acquire_and_wait() -> None:
-        acquire()
-        waits.set()
-
-    fs._lock.acquire = acquire_and_wait
+    fs._lock.mutex = Announced()  # pyright: ignore[reportAttributeAccessIssue] # only once
     inner = fs.savepoint()
     closing.join(5)
-    fs._lock.acquire = acquire
     assert (outer.is_open, inner.is_open) == (False, True)
     fs.write("file", "inner")
     assert inner.changed
@@ -589,42 +593,6 @@ def test_a_backend_without_savepoints_says_so_and_goes_on() -> None:
     assert not fs._lock.savepoints
 
 
-def test_an_interrupt_at_the_beginning_leaves_no_savepoint(host: HostFilesystem) -> None:
-    class Interrupted:
-        def __enter__(self) -> None:
-            pass
-
-        def __exit__(self, *_: object) -> None:
-            host._lock.mutex = mutex
-            raise KeyboardInterrupt
-
-    mutex = host._lock.mutex
-    host._lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
-    with pytest.raises(KeyboardInterrupt):
-        host.savepoint()
-    assert not host._lock.savepoints
-    assert not host._journal
-    assert not host._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
-
-
-def test_a_lock_is_free_after_an_interrupt_before_the_beginning(fs: Undoable) -> None:
-    class Interrupted:
-        def __enter__(self) -> None:
-            fs._lock.mutex = mutex
-            raise KeyboardInterrupt
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    outer, mutex = fs.savepoint(), fs._lock.mutex
-    fs._lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
-    with pytest.raises(KeyboardInterrupt):
-        fs.savepoint()
-    assert fs._lock.savepoints == [outer]
-    outer.release()
-    assert not fs._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
-
-
 def test_an_interrupt_before_a_rollback_leaves_the_savepoint_open(
     fs: Undoable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -645,19 +613,27 @@ def test_an_interrupt_before_a_rollback_leaves_the_savepoint_open(
     with pytest.raises(ZeroDivisionError), fs.savepoint():
         fs.write("file", str(1 // 0))
     assert fs.exists("later")
-    assert not fs._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+    assert not fs._lock.is_claimed
 
 
-def test_a_lock_is_free_after_an_interrupt() -> None:
-    class Interrupted:
-        def acquire(self) -> bool:
-            raise KeyboardInterrupt
+def test_a_savepoint_that_is_lost_is_rolled_back(fs: Undoable) -> None:
+    """As one that an interrupt takes from its owner."""
+    fs.write("file", "old")
+    lost = fs.savepoint()
+    fs.write("file", "new")
+    del lost
+    assert fs.read("file").content == "old"
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fs.write, "file", "next").result(5)
+    assert fs.read("file").content == "next"
 
-    lock = WriteLock()
-    lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # it only fails
-    with pytest.raises(KeyboardInterrupt), lock:
-        pass
-    assert not lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+
+def test_a_hold_that_is_lost_is_released(fs: Undoable) -> None:
+    held = fs.hold()
+    assert fs._lock.is_held
+    del held
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fs.write, "file", "next").result(5)
 
 
 def test_permissions_of_a_directory_are_taken_back_with_what_was_made_in_it(root: Path) -> None:

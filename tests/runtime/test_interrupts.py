@@ -1,22 +1,31 @@
-"""Interrupts: a Ctrl-C during a commit or rollback is delivered when that is complete."""
+"""Interrupts: a Ctrl-C during a commit or rollback is delivered when that is complete.
 
+At any line of our code, it leaves the old state or the new one, and no lock that others wait for.
+"""
+
+import dis
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
+import weakincentives
 from weakincentives.filesystem import (
     BaseFilesystem,
     FilesystemSnapshot,
     HostFilesystem,
     InMemoryFilesystem,
 )
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import defer_interrupts, fault_hook
 from weakincentives.runtime.session import Session, append_all
-from weakincentives.runtime.transactions import defer_interrupts, transaction
+from weakincentives.runtime.transactions import transaction
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesyste
         yield host
 
 
-def state(fs: BaseFilesystem, session: Session) -> object:
+def state(fs: BaseFilesystem, session: Session) -> tuple[list[tuple[str, str]], tuple[Note, ...]]:
     return [(each.path, fs.read(each.path).content) for each in fs.glob("**")], session[Note].all()
 
 
@@ -146,3 +155,116 @@ def test_an_interrupt_at_the_beginning_leaves_nothing_open():
     other.start()
     other.join(10)
     assert fs.read("a").content == "goes on"
+
+
+# --- at every line ---
+
+
+PACKAGE = str(Path(weakincentives.__file__).parent)
+OLD, NEW = ([("a", "old")], ()), ([("a", "new"), ("b/c", "new")], (Note("new"),))
+_exits: dict[CodeType, set[int]] = {}
+
+
+def leaves_a_block(code: CodeType, offset: int) -> bool:
+    """Return whether a `with` block is left here: Python handles no signal before it is."""
+    found = _exits.get(code)
+    if found is None:
+        steps = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+        calls = [(each.opname, each.argval) for each in steps]
+        starts = [
+            at for at in range(len(steps)) if calls[at : at + 3] == [("LOAD_CONST", None)] * 3
+        ]
+        # if the block returns, what it returns is moved below the call first
+        starts += [at - 1 for at in starts if steps[at - 1].opname == "SWAP"]
+        found = _exits[code] = {steps[at].offset for at in starts}
+    return offset in found
+
+
+def interrupt_at(number: int, work: Callable[[], object]) -> bool:
+    """Press Ctrl-C at a line of our code; return whether `work` came that far."""
+    left = [number]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or code.co_name == "__del__":
+            return None  # Python itself drops what a finalizer raises
+        if event == "line" and not leaves_a_block(code, frame.f_lasti):
+            left[0] -= 1
+            if not left[0]:
+                press()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt):
+            work()
+    finally:
+        sys.settrace(before)
+    return left[0] <= 0
+
+
+class FailedError(Exception):
+    """What a block that is to be rolled back ends with."""
+
+
+def save(fs: BaseFilesystem, session: Session, *, fails: bool) -> None:
+    with suppress(FailedError), fs.savepoint():
+        fs.write("a", "new")
+        fs.write("b/c", "new")
+        if fails:
+            raise FailedError
+
+
+def transact(fs: BaseFilesystem, session: Session, *, fails: bool) -> None:
+    with suppress(FailedError), transaction(session, fs):
+        work(fs, session)
+        if fails:
+            raise FailedError
+
+
+def is_free(fs: BaseFilesystem, session: Session) -> bool:
+    """Return whether a call in another thread, then one here, need not wait."""
+
+    def call() -> None:
+        with transaction(session, fs):
+            fs.write("a", "next")
+            session[Note].append(Note("next"))
+
+    other = Thread(target=call, daemon=True)
+    other.start()
+    other.join(5)
+    if other.is_alive() or fs.read("a").content != "next":
+        return False
+    fs.write("a", "here")
+    other = Thread(target=fs.write, args=("a", "old"), daemon=True)
+    other.start()
+    other.join(5)
+    return not other.is_alive() and session[Note].latest() == Note("next")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("change", [save])
+def test_an_interrupt_at_any_line_leaves_one_state_and_no_lock(
+    fs: BaseFilesystem, change: Callable[..., None], fails: bool
+):
+    session = Session()
+    number = 1
+    outcomes: set[str] = set()
+    while True:
+        fs.write("a", "old")
+        fs.delete("b", recursive=True) if fs.exists("b") else None
+        session[Note].clear()
+        came_that_far = interrupt_at(number, lambda: change(fs, session, fails=fails))
+        files, notes = state(fs, session)
+        is_new = (files, notes if change is transact else NEW[1]) == NEW
+        is_old = (files, notes) == OLD
+        assert is_new or is_old, (number, files, notes)
+        assert is_free(fs, session), number
+        outcomes.add("new" if is_new else "old")
+        if not came_that_far:
+            break
+        number += 1
+    assert outcomes == ({"old"} if fails else {"old", "new"})
+    print(f"{number - 1} lines")

@@ -583,13 +583,15 @@ def test_an_open_savepoint_does_not_keep_a_sandbox_from_closing(
     podman: PodmanSandboxConfig,
 ) -> None:
     with PodmanSandbox(config=podman) as sandbox:
-        sandbox.filesystem.savepoint()
+        first = sandbox.filesystem.savepoint()
         sandbox.filesystem.write("a", "1")
+    assert not first.is_open
     with PodmanSandbox(config=podman) as sandbox:
-        sandbox.filesystem.savepoint()
+        last = sandbox.filesystem.savepoint()
         name = sandbox.container_name
         assert name is not None
         subprocess.run(["podman", "rm", "-f", "-t", "0", name], check=True, capture_output=True)
+        assert last.is_open
 
 
 def test_a_link_is_not_a_directory_to_start_in(podman: PodmanSandboxConfig) -> None:

@@ -73,7 +73,9 @@ class BaseFilesystem(WritableFilesystem):
             OSError: It cannot be read, or its content cannot be written.
         """
         self._ensure_writable("")
-        with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
+        archive = ArchiveFilesystem(Path(path), archive_limits=archive_limits)
+        with archive as state, self._lock.mutex:
+            self._lock.await_turn()
             rewritten = self._replace_all(state, Path(path).name)
             self._emit_replaced("import", os.fspath(path), rewritten)
             return state.manifest.file_count
@@ -120,7 +122,8 @@ class BaseFilesystem(WritableFilesystem):
         self._ensure_writable("")
         with AllowedRoots(allowed_roots) as roots:
             copies = [MountCopy(MountPlan(mount, roots)) for mount in mounts]
-            with self._lock:
+            with self._lock.mutex:
+                self._lock.await_turn()
                 Hydration(self._mount_target(), copies).run(progress)
         return tuple(copy.report() for copy in copies)
 

@@ -2,15 +2,22 @@
 
 Savepoints nest as in a database. While one is open, only its thread can change the
 filesystem: other threads can read, but wait before they change anything.
+
+An interrupt (Ctrl-C) can arrive between any two lines. So a claim to write is data and no
+lock that is held: a savepoint whose owner lost it to an interrupt is garbage, and rolled back
+as such. The mutex is held only in `with` blocks of one function, which Python leaves safely.
 """
 
+import sys
 import time
 from collections.abc import Callable
-from threading import RLock, get_ident
+from contextlib import suppress
+from threading import Condition, RLock, get_ident
 from typing import Protocol, Self
+from weakref import ref
 
 from weakincentives.errors import WinkError
-from weakincentives.posix import TimeLimitError, check_time
+from weakincentives.posix import TimeLimitError, check_time, defer_interrupts
 
 LOCK_TIMEOUT = 600.0  # seconds; bounds a deadlock between two threads
 POLL_INTERVAL = 0.05  # seconds between two checks of the time limit while waiting
@@ -49,84 +56,99 @@ class SavepointStorage(Protocol):
 
 
 class WriteLock:
-    """The reentrant write lock of a filesystem, which an open savepoint holds.
+    """The write lock of a filesystem: one thread at a time has savepoints and holds.
 
-    Use it as a context manager for one change. `mutex` is held during each change;
-    readers that must not see a half-done change take it too. They need not wait for a
-    savepoint to end.
+    To change something, enter `mutex` and call `await_turn` first. Readers that must not see
+    a half-done change enter `mutex` too; they need not wait for a savepoint to end.
     """
 
     def __init__(self, *, timeout: float = LOCK_TIMEOUT) -> None:
         """Wait no longer than `timeout` seconds for another thread's savepoint."""
         self.mutex: RLock = RLock()
-        self.savepoints: list[Savepoint] = []
-        self._lock = RLock()
-        self._holds = 0
+        self.savepoints: list[ref[Savepoint]] = []
+        self.holds: list[ref[Hold]] = []
+        self._owner = 0
+        self._is_free = Condition(self.mutex)
         self._timeout = timeout
 
-    def __enter__(self) -> None:
-        """Acquire the lock and the mutex.
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a thread has savepoints or holds."""
+        return bool(self.savepoints or self.holds)
+
+    def await_turn(self) -> None:
+        """Wait until no other thread has savepoints or holds; call it inside `mutex`.
 
         Raises:
-            TimeLimitError: Another thread kept the lock too long.
+            TimeLimitError: Another thread kept them too long.
         """
-        self.acquire()
-        try:
-            self.mutex.acquire()
-        except BaseException:
-            self.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        """Release both."""
-        self.mutex.release()
-        self.release()
-
-    def acquire(self) -> None:
-        """Acquire the lock; each call needs one `release` in the same thread.
-
-        Raises:
-            TimeLimitError: Another thread kept the lock too long.
-        """
-        if not self._lock.acquire(blocking=False):
+        if (self.savepoints or self.holds) and self._owner != get_ident():
             self._wait()
 
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
+    def claim(self) -> None:
+        """Make this thread the owner, whose turn it is."""
+        self._owner = get_ident()
 
-    def hold(self) -> Callable[[], None]:
-        """Acquire the lock for changes that no savepoint covers; return its release function.
+    def hold(self) -> "Hold":
+        """Keep other threads from changes that no savepoint covers; call it to release it.
 
         Raises:
             TimeLimitError: Another thread kept the lock too long.
         """
-        self.acquire()
-        self._holds += 1
-        return self._release_hold
+        return Hold(self)
 
     @property
     def is_held(self) -> bool:
         """Whether `hold` is in effect."""
-        return self._holds > 0
+        return bool(self.holds)
 
     def abandon_savepoints(self) -> None:
         """Roll back all open savepoints, from any thread."""
-        for outermost in self.savepoints[:1]:
-            outermost.abandon()
+        with self.mutex:
+            outermost = self.savepoints[0]() if self.savepoints else None
+            if outermost is not None:
+                outermost.abandon()
 
-    def _release_hold(self) -> None:
-        self._holds -= 1
-        self.release()
+    def notify(self) -> None:
+        """Wake up the threads that wait, if it is their turn."""
+        if not self.is_claimed:
+            self._is_free.notify_all()
 
     def _wait(self) -> None:
         started = time.monotonic()
-        while not self._lock.acquire(timeout=POLL_INTERVAL):
+        while self.is_claimed:
+            self._is_free.wait(POLL_INTERVAL)
+            defer_interrupts().deliver()
             check_time("Waiting for another thread")
-            if (self.savepoints or self._holds) and time.monotonic() - started > self._timeout:
+            if self.is_claimed and time.monotonic() - started > self._timeout:
                 raise TimeLimitError(
                     f"Waited {self._timeout:g} seconds for another thread to end its savepoint"
                 )
+
+
+class Hold:
+    """Keeps other threads from changing a filesystem, until it is called or garbage."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self, lock: WriteLock) -> None:
+        """Wait for the turn of this thread."""
+        self._lock = lock
+        with lock.mutex:
+            lock.await_turn()
+            lock.claim()
+            lock.holds.append(ref(self))
+
+    def __call__(self) -> None:
+        """Release it; does nothing the second time."""
+        with self._lock.mutex:
+            self._lock.holds[:] = [each for each in self._lock.holds if each() not in (None, self)]
+            self._lock.notify()
+
+    def __del__(self) -> None:
+        """Release it if its owner lost it, to an interrupt for example."""
+        if hasattr(self, "_lock") and not sys.is_finalizing():
+            self()
 
 
 class Savepoint:
@@ -134,10 +156,18 @@ class Savepoint:
 
     As a context manager it is released at the end of the block, and rolled back if an
     exception leaves it. Changes of a released inner savepoint belong to the outer one;
-    ending the outer one ends all that are inside it.
+    ending the outer one ends all that are inside it. One that is garbage is rolled back.
     """
 
-    __slots__ = ("_depth", "_is_open", "_lock", "_on_rollback", "_storage", "_thread")
+    __slots__ = (
+        "__weakref__",
+        "_depth",
+        "_is_open",
+        "_lock",
+        "_on_rollback",
+        "_storage",
+        "_thread",
+    )
 
     def __init__(
         self, lock: WriteLock, storage: SavepointStorage, on_rollback: Callable[[], None]
@@ -148,21 +178,13 @@ class Savepoint:
         self._on_rollback = on_rollback
         self._thread = get_ident()
         self._is_open = False
-        lock.acquire()
         try:
-            with lock.mutex:  # `close` in another thread must not see a half-open one
-                self._depth = len(lock.savepoints)
-                lock.savepoints.append(self)
-                storage.begin()
-                self._is_open = True
-        except BaseException:
             with lock.mutex:
-                if self not in lock.savepoints:  # an interrupt arrived at once
-                    lock.release()
-                elif storage.depth > self._depth:  # an interrupt arrived after it was opened
-                    self._undo()
-                else:
-                    self._end()
+                lock.await_turn()
+                with defer_interrupts():
+                    self._begin()
+        except BaseException:
+            self.abandon()  # if an interrupt came after it had begun
             raise
 
     @property
@@ -187,13 +209,12 @@ class Savepoint:
             SavepointError: The savepoint has ended, or belongs to another thread.
             OSError: The disk failed; the savepoint is still open.
         """
-        self._check_usable()
-        with self._lock.mutex:
-            self._check_usable()  # another thread may have closed the filesystem meanwhile
+        with defer_interrupts(), self._lock.mutex:
+            self._check_usable()
             try:
                 self._storage.release(self._depth)
             finally:
-                if self._storage.depth <= self._depth:  # also if an interrupt came too late
+                if self._storage.depth <= self._depth:  # also if it failed after the commit point
                     self._end()
 
     def rollback(self) -> None:
@@ -205,14 +226,13 @@ class Savepoint:
                 directory, continues the rollback.
             BackendUnavailableError: The workspace has been removed; nothing can be undone.
         """
-        self._check_usable()
-        with self._lock.mutex:
-            self._check_usable()  # another thread may have closed the filesystem meanwhile
+        with defer_interrupts(), self._lock.mutex:
+            self._check_usable()
             self._undo()
 
     def abandon(self) -> None:
         """Roll back from any thread, unless the savepoint has ended."""
-        with self._lock.mutex:
+        with defer_interrupts(), self._lock.mutex:
             if self._is_open:
                 self._undo()
 
@@ -222,15 +242,25 @@ class Savepoint:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Release, or roll back after an exception; do nothing if it has ended."""
-        with self._lock.mutex:
-            if kind is not None:
-                self.abandon()
-            elif self._is_open:
-                try:
+        with defer_interrupts(), self._lock.mutex:
+            try:
+                if kind is None and self._is_open:
                     self.release()
-                except BaseException:
-                    self.abandon()
-                    raise
+            finally:
+                self.abandon()
+
+    def __del__(self) -> None:
+        """Roll back if its owner lost it, to an interrupt for example."""
+        if getattr(self, "_is_open", False) and not sys.is_finalizing():
+            with suppress(Exception):  # what it cannot undo is left to the next instance
+                self.abandon()
+
+    def _begin(self) -> None:
+        self._depth = len(self._lock.savepoints)
+        self._lock.claim()
+        self._storage.begin()
+        self._lock.savepoints.append(ref(self))
+        self._is_open = True
 
     def _check_usable(self) -> None:
         if not self._is_open:
@@ -239,25 +269,23 @@ class Savepoint:
             raise SavepointError("Savepoint belongs to another thread")
 
     def _undo(self) -> None:
-        with self._lock.mutex:
-            changed = self._storage.has_changed(self._depth)
-            try:
-                self._storage.rollback(self._depth)
-            finally:
-                if self._storage.depth <= self._depth:  # not if an interrupt came too early
-                    try:
-                        if changed:
-                            self._on_rollback()
-                    finally:
-                        self._end()
+        changed = self._storage.has_changed(self._depth)
+        try:
+            self._storage.rollback(self._depth)
+        finally:
+            if self._storage.depth <= self._depth:  # else it can be tried again
+                try:
+                    if changed:
+                        self._on_rollback()
+                finally:
+                    self._end()
 
     def _end(self) -> None:
         """End this savepoint and those inside it."""
-        is_owner = self._thread == get_ident()
-        ended: Savepoint | None = None
-        # not by the length of the list: once the lock is released, another thread may append
-        while ended is not self:
-            ended = self._lock.savepoints.pop()
-            ended._is_open = False  # noqa: SLF001  another one of the same class
-            if is_owner:  # only the owner can release an RLock
-                self._lock.release()
+        for each in self._lock.savepoints[self._depth :]:
+            ended = each()
+            if ended is not None:
+                ended._is_open = False  # noqa: SLF001 # another one of the same class
+        self._is_open = False
+        del self._lock.savepoints[self._depth :]
+        self._lock.notify()

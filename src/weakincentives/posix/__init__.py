@@ -31,6 +31,7 @@ from weakincentives.posix.inotify import Event as Event
 from weakincentives.posix.inotify import Inotify as Inotify
 from weakincentives.posix.inotify import Mask as Mask
 from weakincentives.posix.inotify import reports_all_changes as reports_all_changes
+from weakincentives.posix.interrupts import defer_interrupts as defer_interrupts
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import join as join
 from weakincentives.posix.paths import os_error as os_error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from weakincentives.filesystem import (
     Change,
@@ -293,50 +294,26 @@ def _reported_programs(filesystem: SnapshotableFilesystem) -> int:
     return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
 
 
-class _LockTable:
-    """Write locks for filesystems that have none, by identity."""
-
-    def __init__(self) -> None:
-        self._mutex = Lock()
-        self._locks: dict[int, tuple[WriteLock, list[object]]] = {}
-
-    def acquire(self, filesystem: Filesystem) -> None:
-        key = id(unwrap(filesystem))
-        with self._mutex:
-            lock, users = self._locks.setdefault(key, (WriteLock(), []))
-            users.append(filesystem)
-        try:
-            lock.acquire()
-        except BaseException:
-            self._drop(key)
-            raise
-
-    def release(self, filesystem: Filesystem) -> None:
-        key = id(unwrap(filesystem))
-        self._locks[key][0].release()
-        self._drop(key)
-
-    def _drop(self, key: int) -> None:
-        with self._mutex:
-            users = self._locks[key][1]
-            users.pop()
-            if not users:
-                del self._locks[key]
+_locks: WeakValueDictionary[int, WriteLock] = WeakValueDictionary()
+_locks_mutex = Lock()
 
 
-_locks = _LockTable()
+def _hold(filesystem: Filesystem) -> Callable[[], None]:
+    """Keep other threads from changes; return the function that ends it."""
+    release = hold_lock(filesystem)
+    if release is not None:
+        return release
+    with _locks_mutex:  # it has no lock of its own; ours lives as long as a hold
+        lock = _locks.setdefault(id(unwrap(filesystem)), WriteLock())
+    return lock.hold()
 
 
 class _WriteHold:
     """The write lock of a filesystem, held until `end`, with a pinned snapshot."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        self._release: Callable[[], None] | None
         self._unpin: Callable[[], None] | None = None
-        self._release = hold_lock(filesystem)
-        if self._release is None:
-            _locks.acquire(filesystem)
-            self._release = lambda: _locks.release(filesystem)
+        self._release: Callable[[], None] | None = _hold(filesystem)
 
     def take_snapshot(self, filesystem: SnapshotableFilesystem, tag: str) -> FilesystemSnapshot:
         """Return a snapshot that is not pruned before `end`; if it fails, end the hold."""
@@ -364,7 +341,7 @@ class _UndoLogRollback(RollbackHandle):
     """Covers changes made through a recording proxy of a filesystem with only the protocol."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        _locks.acquire(filesystem)
+        self._hold = _hold(filesystem)
         self._log = UndoLog(filesystem)
         super().__init__(filesystem, RecordingFilesystem(self._log))
 
@@ -393,7 +370,7 @@ class _UndoLogRollback(RollbackHandle):
     def _end(self) -> None:
         if self._is_open:
             self._is_open = False
-            _locks.release(self.filesystem)
+            self._hold()
 
 
 class _ImageRollback(RollbackHandle):
@@ -403,11 +380,11 @@ class _ImageRollback(RollbackHandle):
 
     def __init__(self, filesystem: Filesystem) -> None:
         super().__init__(filesystem)
-        _locks.acquire(filesystem)
+        self._hold = _hold(filesystem)
         try:
             self._before = capture_image(filesystem)
         except BaseException:
-            _locks.release(filesystem)
+            self._hold()
             raise
         self._found: Sequence[FilesystemEvent] | None = None
 
@@ -434,7 +411,7 @@ class _ImageRollback(RollbackHandle):
     def _end(self) -> None:
         if self._is_open:
             self._is_open = False
-            _locks.release(self.filesystem)
+            self._hold()
 
 
 def diff_events(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:

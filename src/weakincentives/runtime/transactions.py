@@ -5,39 +5,18 @@ arrives during a commit or rollback is delivered when it is complete.
 """
 
 import logging
-import signal
-from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar, Token
 from itertools import count
-from threading import current_thread, main_thread
-from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
-from weakincentives.posix import no_time_limit
+from weakincentives.posix import defer_interrupts, no_time_limit
 from weakincentives.runtime.before_images import unwrap
 from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.branch import Branch
-
-
-@contextmanager
-def defer_interrupts() -> Generator[None, None, None]:
-    """Defer SIGINT to the end of the block; Python delivers it to the main thread only."""
-    handler: Any = signal.getsignal(signal.SIGINT)
-    if current_thread() is not main_thread() or not callable(handler):
-        yield
-        return
-    deferred: list[tuple[int, FrameType | None]] = []
-    try:
-        signal.signal(signal.SIGINT, lambda number, frame: deferred.append((number, frame)))
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if deferred:
-            handler(*deferred[-1])
-
 
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
 _log = logging.getLogger(__name__)

@@ -411,10 +411,11 @@ def test_a_filesystem_whose_root_is_gone_is_closed_with_a_savepoint_open(tmp_pat
     root = tmp_path / "root"
     root.mkdir()
     fs = HostFilesystem(root)
-    fs.savepoint()
+    savepoint = fs.savepoint()
     fs.write("f", "new")
     shutil.rmtree(root)
     fs.close()
+    assert not savepoint.is_open
     assert not root.exists()
 
 

@@ -158,8 +158,9 @@ def test_what_the_savepoint_of_another_process_goes_back_to_stays(
     def work() -> None:
         os.close(go_on[1])
         other = again(fs)
-        other.savepoint()
+        savepoint = other.savepoint()
         other.restore(kept)
+        assert savepoint.is_open
         os.write(ready[1], b".")
         if not ended:
             os.read(go_on[0], 1)

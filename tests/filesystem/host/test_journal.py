@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.filesystem.trees_on_disk import state_of
 from tests.safety.places import ROOT, mounted, temporary, temporary_names
-from weakincentives.filesystem import HostFilesystem, SavepointError
+from weakincentives.filesystem import HostFilesystem, Savepoint, SavepointError
 from weakincentives.filesystem.host.journal import recovery
 from weakincentives.filesystem.host.journal.records import Record, RecordFile
 from weakincentives.posix.faults import fault_hook
@@ -151,10 +151,13 @@ def opened(root: Path, *, read_only: bool = False) -> HostFilesystem:
     return HostFilesystem(root, git_dir=root.parent / "store", read_only=read_only)
 
 
+_unended: dict[HostFilesystem, Savepoint] = {}
+
+
 def change(root: Path) -> HostFilesystem:
     """Change something in a savepoint that nobody ends."""
     fs = opened(root)
-    fs.savepoint()
+    _unended[fs] = fs.savepoint()
     fs.write("file", "new")
     fs.write("dir/other", "new")
     return fs
@@ -221,7 +224,7 @@ def test_that_of_a_living_process_is_left_alone(root: Path) -> None:
         fs = change(root)
         os.write(ready[1], b"1")
         os.read(wait[0], 1)
-        fs._lock.savepoints[0].release()
+        _unended[fs].release()
 
     child = in_a_child(work)
     os.read(ready[0], 1)
@@ -238,7 +241,7 @@ def test_that_of_another_instance_here_is_left_alone_until_it_is_dropped(root: P
     first = change(root)
     with opened(root) as second:
         assert second.read("file").content == "new"
-    del first
+    del _unended[first], first
     gc.collect()
     with opened(root):
         assert is_rolled_back(root)

@@ -299,10 +299,7 @@ class EndsTwice(Handing):
 
 
 class _FreeForAll(WriteLock):
-    def acquire(self) -> None:
-        pass
-
-    def release(self) -> None:
+    def await_turn(self) -> None:
         pass
 
 

@@ -300,7 +300,8 @@ class PreservingFilesystem(HostFilesystem):
 
     def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
         """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             return self._snapshots.fill(fill, tag)
 
     def put(self, found: FileStat, source: Side) -> None:
@@ -309,7 +310,8 @@ class PreservingFilesystem(HostFilesystem):
         A directory stays accessible to its owner until `set_permissions`. Blocks of zeros
         in a file become holes.
         """
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             if found.is_directory:
                 self._make_directory(found.path)
                 self._set_permissions(found.path, found.permissions | _OWNER_ACCESS)
@@ -320,13 +322,16 @@ class PreservingFilesystem(HostFilesystem):
 
     def set_time(self, path: str, when: datetime) -> None:
         """Set the modification time of a file."""
-        with self._lock, self._open_for_change(path, save=False) as (parent, name):
-            seconds = when.timestamp()
-            os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
+        seconds = when.timestamp()
+        with self._lock.mutex:
+            self._lock.await_turn()
+            with self._open_for_change(path, save=False) as (parent, name):
+                os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
     def set_permissions(self, path: str, permissions: int) -> None:
         """Set the permissions of a file or directory."""
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._set_permissions(path, permissions)
 
     def _put_file(self, found: FileStat, source: Side) -> None:

@@ -31,6 +31,7 @@ from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary, load
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 from weakincentives.posix import (
     check_time,
+    defer_interrupts,
     display_path,
     join,
     os_error,
@@ -127,7 +128,8 @@ class WritableFilesystem(ReadableFilesystem):
         """
         key = self._writable_path(path)
         data = bytes(memoryview(content))
-        with self._lock:
+        with defer_interrupts(), self._lock.mutex:
+            self._lock.await_turn()
             before = self._lookup(key) or self._raise_not_found(key)
             ensure_overwritable(before, "overwrite")
             self._rewrite(before, data, "overwrite")
@@ -137,7 +139,8 @@ class WritableFilesystem(ReadableFilesystem):
         """Remove a file or link, or with `recursive` a directory with everything below it."""
         key = normalize_path(path)
         self._ensure_writable(key)
-        with self._lock:
+        with defer_interrupts(), self._lock.mutex:
+            self._lock.await_turn()
             if not key:
                 self._delete_root(recursive=recursive)
                 return
@@ -155,7 +158,8 @@ class WritableFilesystem(ReadableFilesystem):
         if not key:
             self._lookup(key)  # raises if the backend is not available
             return
-        with self._lock:
+        with defer_interrupts(), self._lock.mutex:
+            self._lock.await_turn()
             found = self._lookup(key)
             if found is None:
                 wanted = [*self._missing_parents(key, create=parents), key]
@@ -300,7 +304,8 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> WriteResult:
         if mode not in _MODES:
             raise ValueError(f"mode must be one of {', '.join(_MODES)}: {mode!r}")
-        with self._lock:
+        with defer_interrupts(), self._lock.mutex:
+            self._lock.await_turn()
             before = self._lookup(path)
             if before is None:
                 missing = self._missing_parents(path, create=create_parents)
@@ -342,7 +347,8 @@ class WritableFilesystem(ReadableFilesystem):
         start, goal = normalize_path(source), self._writable_path(destination)
         if not start:
             raise os_error(errno.EPERM, "", "Cannot move or copy root")
-        with self._lock:
+        with defer_interrupts(), self._lock.mutex:
+            self._lock.await_turn()
             found = self._lookup(start) or self._raise_not_found(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
                 verb = "copy" if copying else "move"

@@ -186,7 +186,8 @@ class HostFilesystem(BaseFilesystem):
         Raises:
             SnapshotError: Something could not be read or stored; there is no snapshot.
         """
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._journal.finish_rollback()
             return self._snapshots.take(tag)
 
@@ -213,7 +214,8 @@ class HostFilesystem(BaseFilesystem):
             LimitExceededError: The state would exceed the quota.
         """
         self._ensure_writable("")
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._journal.finish_rollback()
             result = self._snapshots.restore(
                 snapshot,
@@ -264,7 +266,8 @@ class HostFilesystem(BaseFilesystem):
 
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             if self._lock.savepoints:
                 raise SavepointError("Cannot remove snapshots while a savepoint is open")
             if self._lock.is_held:

@@ -324,7 +324,8 @@ class InMemoryFilesystem(BaseFilesystem):
 
         Any copy of the returned value restores it.
         """
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._edition += 1
             self._snapshot_count += 1
             kept = FilesystemSnapshot(
@@ -346,7 +347,8 @@ class InMemoryFilesystem(BaseFilesystem):
             SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
         self._ensure_writable("")
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             restored = self._restored_tree(snapshot, paths)
             self._quota.check(restored.size, restored.count - 1)
             self._root_node = restored

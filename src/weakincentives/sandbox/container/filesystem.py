@@ -172,7 +172,8 @@ class ContainerFilesystem(BaseFilesystem):
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Keep the present state until it is forgotten; any copy of the value restores it."""
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._capture()
             return self._mirror.snapshot(tag=tag)
 
@@ -183,7 +184,8 @@ class ContainerFilesystem(BaseFilesystem):
             SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
         self._ensure_writable("")
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._capture()
             target = self._mirror.restored(snapshot, paths)
             self._quota.check(target.size, target.count - 1)
@@ -192,7 +194,8 @@ class ContainerFilesystem(BaseFilesystem):
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
-        with self._lock:
+        with self._lock.mutex:
+            self._lock.await_turn()
             self._capture()
             return self._mirror.preview(snapshot, paths=paths)
 
