@@ -1,0 +1,76 @@
+"""Evidence: where a save is after a round, and what is wrong with the files."""
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tests.safety.person.project import (
+    MODES,
+    hidden,
+    hidden_names,
+    is_half,
+    is_whole,
+    visible,
+)
+from tests.safety.person.saves import Person, Save
+
+
+def find_save(place: Path, root: Path, save: Save) -> str:
+    """Return where a save is: at its path, elsewhere, in a history, or nowhere."""
+    if not save.token:
+        return _find_attributes(root, save)
+    found = visible(root)
+    if save.token in found.get(save.path, b""):
+        return "there"
+    if any(save.token in data for data in found.values()):
+        return "elsewhere"
+    if any(save.token in data for data in _stored(place, root)):
+        return "in history"
+    return "hidden" if any(save.token in data for data in hidden(root).values()) else "lost"
+
+
+def find_problems(person: Person) -> Iterator[str]:
+    """Find files that are mixes, modes that nobody has set, and what is left over."""
+    modes = {each.permissions for each in person.saves} | MODES
+    for path, data in visible(person.root).items():
+        if path.endswith("~") or ".draft-" in path:
+            continue
+        content = data.decode(errors="replace")
+        # the person had written half of it when a state was kept
+        if not is_whole(content) and not is_half(content):
+            yield f"mixed: {path}: {content!r}"
+        mode = stat.S_IMODE((person.root / path).stat().st_mode)
+        if mode not in modes:
+            yield f"mixed mode: {path}: {mode:o}"
+    names = hidden_names(person.root)
+    if names:
+        yield f"left over: {names}"
+
+
+def _find_attributes(root: Path, save: Save) -> str:
+    with suppress(OSError):
+        if save.permissions is not None:
+            mode = stat.S_IMODE((root / save.path).lstat().st_mode)
+            return "there" if mode == save.permissions else "other attributes"
+        found = os.getxattr(root / save.path, "user.mine", follow_symlinks=False)
+        return "there" if found == save.attribute else "other attributes"
+    return "other attributes"
+
+
+def _stored(place: Path, root: Path) -> Iterator[bytes]:
+    """Return the content of every object that a history names; not those of the project."""
+    git = shutil.which("git")
+    assert git is not None
+    for head in place.rglob("HEAD"):
+        folder = head.parent
+        if not (folder / "objects").is_dir() or root in folder.parents:
+            continue
+        program = [git, f"--git-dir={folder}"]
+        names = [*program, "rev-list", "--all", "--objects", "--no-object-names"]
+        listed = subprocess.run(names, check=False, capture_output=True).stdout
+        read = [*program, "cat-file", "--batch"]
+        yield subprocess.run(read, input=listed, check=False, capture_output=True).stdout

@@ -1,0 +1,147 @@
+"""The operations beside which a person works: each changes a directory that the person can reach.
+
+An operation prepares itself, and opens its moments with `moments.count()` for the part beside
+which the person works. `recover` is what the next process does with the same directory.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.safety.person.moments import Moments
+from tests.safety.person.project import FILES, FOLDERS, end_line, text
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.runtime import transaction
+from weakincentives.runtime.session import Session
+
+EXPECTED = (WinkError, ValueError, OSError, KeyboardInterrupt)
+"""What may come out of an operation that was disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that changes a project while a person works in it."""
+
+    run: Callable[[Path, Moments], str]
+    recover: Callable[[Path, Moments], str]
+    has_interrupts: bool = True
+    needs_git: bool = False
+    cost: int = 1
+    """How much longer a round takes than others: there are fewer."""
+    targets: tuple[str, ...] = FILES
+    folders: tuple[str, ...] = FOLDERS
+    """Where the person saves: what the operation touches."""
+    root: Callable[[Path], Path | None] = lambda place: place / "root"
+    """The directory that both work in, as soon as there is one."""
+    warm_up: Callable[[], None] = lambda: None
+    """Imports what the children need."""
+
+
+class FailedOnPurposeError(WinkError):
+    """The call fails, and is rolled back."""
+
+
+# --- filesystem ---
+
+
+def host(place: Path) -> HostFilesystem:
+    """Open the project as a library does."""
+    return HostFilesystem(place / "root", git_dir=place / "git")
+
+
+def agent_calls(files: HostFilesystem) -> None:
+    """Change, delete, create and move files through the protocol."""
+    files.write("a.txt", text("a.txt", "agent", "agent"))
+    files.delete("b.txt")
+    files.write("d/e.txt", text("d/e.txt", "base", "agent"))
+    files.write("n/o.txt", text("n/o.txt", "agent", "agent"))
+    files.move("g/j.txt", "g/k.txt")
+    files.delete("g/h", recursive=True)
+
+
+def agent_command(root: Path, moments: Moments) -> None:
+    """Do what a command of the agent does: it knows nothing of the protocol."""
+    (root / "a.txt").write_text(text("a.txt", "agent", "agent"))
+    moments.mark("command")
+    with suppress(OSError):
+        (root / "b.txt").unlink()
+    (root / "n").mkdir(exist_ok=True)
+    (root / "n/o.txt").write_text(text("n/o.txt", "agent", "agent"))
+    moments.mark("command")
+    with suppress(OSError):
+        (root / "d/f.txt").chmod(0o600)
+        found = (root / "d/e.txt").read_text()
+        (root / "d/e.txt").write_text(found.replace(end_line("base"), end_line("agent")))
+    moments.mark("command")
+
+
+def restore(place: Path, moments: Moments) -> str:
+    """Restore a whole snapshot."""
+    return _restore(place, moments, None)
+
+
+def restore_paths(place: Path, moments: Moments) -> str:
+    """Restore a file and a directory."""
+    return _restore(place, moments, ["a.txt", "d", "g"])
+
+
+def _restore(place: Path, moments: Moments, paths: list[str] | None) -> str:
+    with host(place) as files:
+        before = files.snapshot()
+        agent_calls(files)
+        with moments.count():
+            return attempt(lambda: files.restore(before, paths=paths))
+
+
+def rollback_command(place: Path, moments: Moments) -> str:
+    """Roll back a transaction with a command in it."""
+    with host(place) as files, moments.count():
+
+        def work() -> None:
+            with transaction(Session(), files, bypasses_filesystem=True):
+                agent_command(place / "root", moments)
+                raise FailedOnPurposeError("It fails")
+
+        return attempt(work)
+
+
+def rollback_call(place: Path, moments: Moments) -> str:
+    """Roll back a transaction with file calls in it."""
+    with host(place) as files, moments.count():
+
+        def work() -> None:
+            with transaction(Session(), files):
+                agent_calls(files)
+                raise FailedOnPurposeError("It fails")
+
+        return attempt(work)
+
+
+def open_again(place: Path, moments: Moments) -> str:
+    """Open the project, look at it, change something else."""
+    with moments.count(), host(place) as files:
+
+        def work() -> None:
+            files.snapshot()
+            with transaction(Session(), files):
+                files.write("probe.txt", text("probe.txt"))
+
+        return attempt(work)
+
+
+def attempt(work: Callable[[], object]) -> str:
+    """Do it; return what it says, or what the error says that it may raise."""
+    try:
+        return str(work() or "")
+    except EXPECTED as error:
+        return f"{type(error).__name__}: {error}"
+
+
+FILESYSTEM: Mapping[str, Operation] = {
+    "restore": Operation(restore, open_again),
+    "restore paths": Operation(restore_paths, open_again),
+    "rollback of a command": Operation(rollback_command, open_again),
+    "rollback of a call": Operation(rollback_call, open_again),
+}

@@ -1,0 +1,134 @@
+"""The person beside the agent: whoever saves meanwhile, in whatever way, loses nothing.
+
+Every operation that changes a directory runs beside a person who saves in ten ways, at any moment
+of it, with kills, interrupts and a full disk. `--long` plays 5,000 rounds; `WINK_SEED` begins
+elsewhere.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import cycle, islice, product
+from pathlib import Path
+
+import pytest
+
+from tests.safety.person.mcp_operations import MCP
+from tests.safety.person.moments import Moments
+from tests.safety.person.operations import FILESYSTEM, Operation
+from tests.safety.person.project import text
+from tests.safety.person.review_operations import REVIEW
+from tests.safety.person.rounds import Fault, Plan, changes, plan_at, play, random_plan, rehearse
+from tests.safety.person.run_operations import RUNS
+from tests.safety.person.saves import WAYS
+from tests.sizes import size
+
+OPERATIONS: Mapping[str, Operation] = {**FILESYSTEM, **MCP, **REVIEW, **RUNS}
+Run = Callable[[Path, Moments], str]
+FIRST = int(os.environ.get("WINK_SEED", "0"))
+ROUNDS = size(8, 160)
+"""Random rounds for each operation."""
+POINTS = size(8, 60)
+"""Points of each operation at which a whole save happens; half of the times, it is killed."""
+KNOWN: Mapping[str, str] = {
+    **dict.fromkeys(FILESYSTEM, "A restore and a rollback look, then replace"),
+    **dict.fromkeys(MCP, "A call in place looks, then replaces; so does its undo"),
+    "wink run --continue": "The clock decides which edits are undone",
+}
+"""The operations that lose saves today, and why."""
+RARE = {
+    *("MCP move_file", "MCP move_file of a directory", "MCP command that fails"),
+    *("MCP undo of paths", "rollback of a command", "wink run --continue"),
+}
+"""Those that may lose none in a short walk."""
+
+
+def rows() -> Iterator[object]:
+    for name in OPERATIONS:
+        reason = KNOWN.get(name)
+        is_strict = name not in RARE
+        marks = [] if reason is None else [pytest.mark.xfail(strict=is_strict, reason=reason)]
+        yield pytest.param(name, marks=marks)
+
+
+@cache
+def moments_of(name: str) -> list[str]:
+    return rehearse(OPERATIONS[name])
+
+
+def random_plans(name: str) -> Iterator[Plan]:
+    """Choose the moments: each way once, then again with another fault."""
+    faults: list[Fault] = ["none", "kill", "full"]
+    if OPERATIONS[name].has_interrupts:
+        faults.append("interrupt")
+    for number, way in enumerate(islice(cycle(WAYS), ROUNDS // OPERATIONS[name].cost)):
+        seed = FIRST + number
+        fault = faults[(number + number // len(WAYS)) % len(faults)]
+        yield random_plan(moments_of(name), way, fault, seed)
+
+
+def plans_at_points(name: str) -> Iterator[Plan]:
+    """Let a save happen just before each change, and at each fault point; kill it in between."""
+    operation, moments = OPERATIONS[name], moments_of(name)
+    paths = (*operation.targets, *operation.folders)
+    entries = {part for each in paths for part in each.split("/")}
+    points = [at for at, each in enumerate(moments) if "." in each.partition(" ")[0]]
+    points += changes(moments, entries)
+    faults: list[Fault] = ["none", "kill"]
+    kinds = cycle(product(faults, WAYS))
+    step = max(1, len(points) * operation.cost // POINTS)
+    for at, (fault, way) in zip(sorted(points)[FIRST % step :: step], kinds, strict=False):
+        yield plan_at(at, way, fault)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [*rows()])
+def test_no_save_is_lost_and_no_file_is_a_mix(name: str) -> None:
+    counts: Counter[str] = Counter()
+    problems: list[str] = []
+    for plan in (*random_plans(name), *plans_at_points(name)):
+        outcome = play(OPERATIONS[name], plan)
+        counts += outcome.counts
+        problems += [f"{each}\n  {plan}" for each in outcome.problems]
+    print(name, dict(counts))
+    assert not problems, "\n".join([f"{len(problems)} problems, {dict(counts)}", *problems])
+    assert counts["saves"] >= ROUNDS // 4
+
+
+# --- the test itself ---
+
+
+def careless(place: Path, moments: Moments) -> str:
+    """Look, then overwrite: the oldest mistake."""
+    path = place / "root" / "a.txt"
+    with moments.count():
+        path.read_text()
+        moments.mark("looked")
+        path.write_text(text("a.txt", "agent", "agent"))
+        moments.mark("written")
+    return ""
+
+
+def mixing(place: Path, moments: Moments) -> str:
+    """Write into the file itself, in two parts."""
+    with moments.count(), (place / "root" / "a.txt").open("r+b", buffering=0) as file:
+        moments.mark("opened")
+        file.seek(100)
+        file.write(b"half")
+        moments.mark("half")
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("work", "way", "fact"), [(careless, "rename over", "lost"), (mixing, "chmod", "mixed")]
+)
+def test_a_careless_operation_is_found(work: Run, way: str, fact: str) -> None:
+    operation = Operation(work, lambda place, moments: "", targets=("a.txt",))
+    found = [
+        problem
+        for at in range(len(rehearse(operation)))
+        for problem in play(operation, plan_at(at, way, "none")).problems
+    ]
+    assert any(each.startswith(fact) for each in found), found
