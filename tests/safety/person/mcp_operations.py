@@ -154,14 +154,16 @@ def cancel(place: Path, moments: Moments) -> str:
             os.close(os.open(begun, os.O_RDWR))
 
     async def work(client: Client) -> list[CallToolResult]:
-        await client.call_tool("review", {})
-        with moments.count():
-            async with anyio.create_task_group() as group:
-                group.start_soon(run, client)
-                await anyio.to_thread.run_sync(begun.read_bytes)
+        found = [await client.call_tool("review", {})]
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, client)
+            await anyio.to_thread.run_sync(begun.read_bytes)
+            with moments.count():  # now that the command has changed what it changes
                 moments.mark("command")
                 group.cancel_scope.cancel()
-            return [await client.call_tool("review", {})]  # waits for the rollback
+                with anyio.CancelScope(shield=True):  # waits for the rollback
+                    found = [await client.call_tool("review", {})]
+        return found
 
     return serve(place, work, commands=True)
 

@@ -21,14 +21,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
-from typing import Literal
+from types import FrameType, ModuleType
+from typing import Any, Literal
 
 from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 
 Action = Literal["act", "kill", "interrupt", "fill"]
 Work = Callable[["Moments"], str]
+
+TraceFunction = Callable[[FrameType, str, object], Any]
 
 TIMEOUT = 60
 """Seconds until an operation that does not end is killed; none needs them."""
@@ -48,6 +50,7 @@ _READING = frozenset(
 _RENAME = "_renameat2"  # by ctypes, and not in os
 _ACT, _DONE, _RESULT = b"?", b"!", b"="
 _MAX_RESULT = 60_000
+_MAX_LINES = 40
 
 
 @dataclass(slots=True)
@@ -87,6 +90,15 @@ class Moments:
             self._is_open = False
 
     @contextmanager
+    def pause(self) -> Generator[None]:
+        """Count no moment in this block."""
+        was_open, self._is_open = self._is_open, False
+        try:
+            yield
+        finally:
+            self._is_open = was_open
+
+    @contextmanager
     def watch(self) -> Generator[None]:
         """Notice the system calls of this process; for the rest of its life."""
         for name in sorted((CHANGING | _READING) - {_RENAME}):
@@ -102,7 +114,7 @@ class Moments:
         elif action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif action == "interrupt":
-            os.kill(os.getpid(), signal.SIGINT)
+            _interrupt_after(len(self.names) % _MAX_LINES)
         elif self.place.is_mount():
             fill_disk(self.place)
         else:  # we may not mount a small one
@@ -208,6 +220,28 @@ def _last_name(arguments: tuple[object, ...]) -> str:
         if isinstance(found, str | bytes | os.PathLike):
             return os.path.basename(os.fsdecode(found))  # noqa: PTH119 # bytes too
     return ""
+
+
+def _interrupt_after(lines: int) -> None:
+    """Send Ctrl-C to this process some lines from now: also between two system calls."""
+    left = lines
+
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        nonlocal left
+        if not frame.f_globals.get("__name__", "").startswith("weakincentives"):
+            return None
+        left -= event == "line"
+        if left < 0:
+            sys.settrace(None)
+            os.kill(os.getpid(), signal.SIGINT)
+            return None
+        return trace
+
+    frame = sys._getframe()
+    while frame is not None:
+        frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(trace)
 
 
 def fill_disk(place: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.safety.person.moments import Moments
-from tests.safety.person.project import FILES, FOLDERS, end_line, text
+from tests.safety.person.project import FILES, FOLDERS, text
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime import transaction
@@ -62,19 +62,25 @@ def agent_calls(files: HostFilesystem) -> None:
 
 
 def agent_command(root: Path, moments: Moments) -> None:
-    """Do what a command of the agent does: it knows nothing of the protocol."""
-    (root / "a.txt").write_text(text("a.txt", "agent", "agent"))
-    moments.mark("command")
-    with suppress(OSError):
-        (root / "b.txt").unlink()
+    """Do what a command of the agent does: it knows nothing of the protocol.
+
+    What the person has saved it leaves alone: nobody can keep a command from removing that.
+    """
     (root / "n").mkdir(exist_ok=True)
     (root / "n/o.txt").write_text(text("n/o.txt", "agent", "agent"))
     moments.mark("command")
-    with suppress(OSError):
-        (root / "d/f.txt").chmod(0o600)
-        found = (root / "d/e.txt").read_text()
-        (root / "d/e.txt").write_text(found.replace(end_line("base"), end_line("agent")))
-    moments.mark("command")
+    for path in ("a.txt", "b.txt", "d/e.txt"):
+        with moments.pause(), suppress(OSError):
+            if (root / path).read_text() == text(path):
+                _change(root / path, path)
+        moments.mark("command")
+
+
+def _change(file: Path, path: str) -> None:
+    if path == "b.txt":
+        file.unlink()
+    else:
+        file.write_text(text(path, "agent", "agent"))
 
 
 def restore(place: Path, moments: Moments) -> str:
@@ -92,43 +98,52 @@ def _restore(place: Path, moments: Moments, paths: list[str] | None) -> str:
         before = files.snapshot()
         agent_calls(files)
         with moments.count():
-            return attempt(lambda: files.restore(before, paths=paths))
+            text = attempt(lambda: files.restore(before, paths=paths))
+        return text + use_again(files)
 
 
 def rollback_command(place: Path, moments: Moments) -> str:
     """Roll back a transaction with a command in it."""
-    with host(place) as files, moments.count():
+    with host(place) as files:
 
         def work() -> None:
             with transaction(Session(), files, bypasses_filesystem=True):
                 agent_command(place / "root", moments)
                 raise FailedOnPurposeError("It fails")
 
-        return attempt(work)
+        with moments.count():
+            text = attempt(work)
+        return text + use_again(files)
 
 
 def rollback_call(place: Path, moments: Moments) -> str:
     """Roll back a transaction with file calls in it."""
-    with host(place) as files, moments.count():
+    with host(place) as files:
 
         def work() -> None:
             with transaction(Session(), files):
                 agent_calls(files)
                 raise FailedOnPurposeError("It fails")
 
-        return attempt(work)
+        with moments.count():
+            text = attempt(work)
+        return text + use_again(files)
 
 
 def open_again(place: Path, moments: Moments) -> str:
     """Open the project, look at it, change something else."""
     with moments.count(), host(place) as files:
+        return attempt(files.snapshot) + use_again(files)
 
-        def work() -> None:
-            files.snapshot()
-            with transaction(Session(), files):
-                files.write("probe.txt", text("probe.txt"))
 
-        return attempt(work)
+def use_again(files: HostFilesystem) -> str:
+    """Change something else: nothing that was interrupted holds a lock."""
+
+    def work() -> None:
+        with transaction(Session(), files):
+            files.write("probe.txt", text("probe.txt"))
+
+    return attempt(work)
 
 
 def attempt(work: Callable[[], object]) -> str:

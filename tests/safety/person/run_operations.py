@@ -10,12 +10,16 @@ from pathlib import Path
 
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
-from tests.safety.person.project import end_line, text
+from tests.safety.person.project import end_line, text, top_line
 from weakincentives.cli import main as cli
 
+# what the person has saved it leaves alone: nobody can keep a command from removing that
 _COMMAND = f"""
-sed -i 's/{end_line("base")}/{end_line("agent")}/' a.txt d/e.txt
-rm b.txt
+is_base() {{ [ "$(head -n 1 "$1")" = '{top_line("base")}' ]; }}
+for name in a.txt d/e.txt; do
+    is_base $name && sed -i 's/{end_line("base")}/{end_line("agent")}/' $name
+done
+is_base b.txt && rm b.txt
 mkdir n
 printf '%s' "$1" > n/o.txt
 """

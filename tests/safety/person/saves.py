@@ -1,4 +1,4 @@
-"""Ten ways to save: what a person does to a project beside an agent, a step at a time.
+"""Ways to save: what a person does to a project beside an agent, a step at a time.
 
 Each way is a generator: whatever else happens in the project may happen between two of its steps.
 A save counts from when its last byte is written, and has to be found from then on.
@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from mmap import mmap
 from pathlib import Path
 from random import Random
 
-from tests.safety.person.project import FILES, FOLDERS, HALF, text, top_line, with_top
+from tests.safety.person.project import FILES, FOLDERS, HALF, WIDTH, text, top_line, with_top
 
 
 @dataclass(slots=True)
@@ -115,6 +116,15 @@ def append(person: Person) -> Iterator[None]:
     person.done("append", path, word)
 
 
+def store_in_map(person: Person) -> Iterator[None]:
+    """Map a file, and store in its memory: no time of the file changes."""
+    path, word = person.file(), person.word()
+    with (person.root / path).open("r+b") as file, mmap(file.fileno(), 0) as memory:
+        yield
+        memory[:WIDTH] = top_line(word).encode()
+    person.done("mmap", path, word)
+
+
 def swap_file(person: Person) -> Iterator[None]:
     """Rename the file to a backup, write it again, remove the backup, as vim does."""
     path, word = person.file(), person.word()
@@ -206,6 +216,7 @@ WAYS: dict[str, Callable[[Person], Iterator[None]]] = {
     "rename over": rename_over,
     "truncate and write": truncate_and_write,
     "append": append,
+    "mmap": store_in_map,
     "swap file": swap_file,
     "git checkout": git_checkout,
     "mkdir": make_directory,

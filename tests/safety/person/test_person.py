@@ -1,8 +1,8 @@
 """The person beside the agent: whoever saves meanwhile, in whatever way, loses nothing.
 
-Every operation that changes a directory runs beside a person who saves in ten ways, at any moment
-of it, with kills, interrupts and a full disk. `--long` plays 5,000 rounds; `WINK_SEED` begins
-elsewhere.
+Every operation that changes a directory runs beside a person who saves in eleven ways, at any
+moment of it, with kills, interrupts and a full disk. `--long` plays 5,000 rounds; `WINK_SEED`
+begins elsewhere.
 """
 
 import os
@@ -27,7 +27,7 @@ from tests.sizes import size
 OPERATIONS: Mapping[str, Operation] = {**FILESYSTEM, **MCP, **REVIEW, **RUNS}
 Run = Callable[[Path, Moments], str]
 FIRST = int(os.environ.get("WINK_SEED", "0"))
-ROUNDS = size(8, 160)
+ROUNDS = size(11, 160)
 """Random rounds for each operation."""
 POINTS = size(8, 60)
 """Points of each operation at which a whole save happens; half of the times, it is killed."""
@@ -58,7 +58,7 @@ def moments_of(name: str) -> list[str]:
 
 
 def random_plans(name: str) -> Iterator[Plan]:
-    """Choose the moments: each way once, then again with another fault."""
+    """Choose the moments: each way once or more, then again with another fault."""
     faults: list[Fault] = ["none", "kill", "full"]
     if OPERATIONS[name].has_interrupts:
         faults.append("interrupt")
