@@ -13,6 +13,7 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     ├── ReadOnlyError (PermissionError)        writing is not allowed        filesystem
     ├── SavepointError (RuntimeError)          ended, or not rolled back     filesystem
     ├── ArchiveError (ValueError)              damaged or unsafe archive     filesystem
+    ├── StaleContentError (OSError)            changed since it was read     filesystem
     ├── StaleDiffError (RuntimeError)          a side has changed            filesystem
     ├── BackendUnavailableError (RuntimeError) the workspace is gone         posix
     ├── TimeLimitError (TimeoutError)          took longer than allowed      posix

@@ -32,10 +32,12 @@ from weakincentives.filesystem import (
     TimeLimitError,
     diff,
 )
+from weakincentives.filesystem.host.journal import slots
 from weakincentives.filesystem.testing import Operation, Pair
 from weakincentives.filesystem.testing.contract import change_sample, write_sample
 from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.filesystem.testing.strategies import draw_operation
+from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Undoable: TypeAlias = InMemoryFilesystem | HostFilesystem
@@ -345,7 +347,7 @@ def test_pipes_come_back(host: HostFilesystem, root: Path) -> None:
     assert state_of(root) == before
 
 
-def test_what_was_written_long_ago_and_in_place_is_not_lost(
+def test_a_save_of_somebody_else_stays_and_the_file_before_is_kept_beside_it(
     host: HostFilesystem, root: Path
 ) -> None:
     host.write("file", "old")
@@ -353,7 +355,13 @@ def test_what_was_written_long_ago_and_in_place_is_not_lost(
     host.write("file", "new")
     (root / "file").write_text("somebody else, in place")
     savepoint.rollback()
-    assert host.read("file").content == "old"
+    assert host.read("file").content == "somebody else, in place"
+    [kept] = host.kept_changes
+    assert (kept.path, host.read(kept.where).content) == ("file", "old")
+    assert str(kept) == (
+        "'file' was saved by another program and was left alone;"
+        " the other version is 'file.wink-kept'"
+    )
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EMLINK, errno.EXDEV])
@@ -380,7 +388,7 @@ def test_where_a_file_can_have_one_name_only_it_is_copied(
     assert (root / "file").stat().st_mtime_ns == 2
 
 
-def test_a_directory_that_somebody_removed_meanwhile_is_made_again(
+def test_what_was_in_a_directory_that_somebody_removed_is_kept_above_it(
     host: HostFilesystem, root: Path
 ) -> None:
     host.write("a/b/file", "old")
@@ -389,23 +397,23 @@ def test_a_directory_that_somebody_removed_meanwhile_is_made_again(
     shutil.rmtree(root / "a")
     (root / "a").write_text("in the way")
     savepoint.rollback()
-    assert host.read("a/b/file").content == "old"
+    assert host.read("a").content == "in the way"
+    [kept] = host.kept_changes
+    assert kept.path == "a/b/file"
+    assert host.read(kept.where).content == "old"
 
 
 def test_what_somebody_made_in_the_last_moment_is_not_taken_for_ours(
-    host: HostFilesystem, root: Path, monkeypatch: pytest.MonkeyPatch
+    host: HostFilesystem, root: Path
 ) -> None:
     """Another process makes the directory after we have found that there is none."""
     savepoint = host.savepoint()
-    with monkeypatch.context() as patch:
-        rename = host._journal._save_entry
 
-        def made_first(path: str, place: tuple[int, str]) -> bool:
-            done = rename(path, place)
+    def make(point: str) -> None:
+        if point == "journal.recorded":
             (root / "new" / "theirs").mkdir(parents=True, exist_ok=True)
-            return done
 
-        patch.setattr(host._journal, "_save_entry", made_first)
+    with fault_hook(make):
         host.write("new/ours", "")
     assert on_disk(root).keys() == {b"new", b"new/ours", b"new/theirs"}
     savepoint.rollback()
@@ -523,7 +531,7 @@ def test_a_rollback_that_fails_is_finished_before_the_next_change(
     host.write("one", "new")
     host.write("two", "new")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", fail)
+        patch.setattr(slots, "exchange", fail)
         with pytest.raises(SavepointError, match="Failed to roll back all"):
             savepoint.rollback()
         for use in (lambda: host.mkdir("three"), host.savepoint, host.snapshot):
@@ -537,16 +545,16 @@ def test_a_rollback_that_fails_is_finished_before_the_next_change(
 def test_a_release_that_fails_is_rolled_back(
     host: HostFilesystem, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlink = os.unlink
+    write = os.pwrite
 
-    def fail(path: str, **named: int) -> None:
-        if path == "records":
+    def fail(descriptor: int, data: bytes, offset: int) -> int:
+        if b"released" in data:
             monkeypatch.undo()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        unlink(path, **named)
+        return write(descriptor, data, offset)
 
     host.write("file", "old")
-    monkeypatch.setattr(os, "unlink", fail)
+    monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(OSError, match="Input/output"), host.savepoint():
         host.write("file", "new")
     assert host.read("file").content == "old"

@@ -146,7 +146,7 @@ class Expected:
     def is_kept_at(self, index: int) -> bool:
         """Return whether the work has happened if it ends at the point of this number."""
         ends = [number for number, point in enumerate(self.points) if point == "journal.ended"]
-        return index >= ends[-1]
+        return bool(ends) and index >= ends[-1]
 
     def check(self, root: Path, *, kept: bool | None = None) -> str:
         """Return what is there now; it must be one of the two, the one if `kept` is told."""

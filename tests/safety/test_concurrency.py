@@ -13,7 +13,7 @@ from tests.safety.places import ROOT, temporary_names, visible
 from tests.safety.worker import content, is_whole, work
 from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.host import filesystem as host_filesystem
+from weakincentives.filesystem.host.journal import journal
 from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 
@@ -198,7 +198,7 @@ def test_a_parent_made_by_others_step_by_step_is_theirs(
         rename(source, target, exclusive=exclusive)
 
     monkeypatch.setattr(theirs, "_make_directories", lambda paths: plain_mkdir(theirs, paths))
-    for module in (atomic, host_filesystem):
+    for module in (atomic, journal):
         monkeypatch.setattr(module, "rename", after_them)
     with pytest.raises(FileExistsError):
         ours.write("a/b/f", "ours", mode="create")

@@ -54,15 +54,15 @@ class Recorder:
         self._rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._named(moved, target, src_dir_fd, dst_dir_fd)
 
-    def renameat2(self, source: tuple[int, str], target: tuple[int, str]) -> int:
+    def renameat2(self, source: tuple[int, str], target: tuple[int, str], flags: int = 1) -> int:
         moved = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
-        code = self._renameat2(source, target)
+        code = self._renameat2(source, target, flags)
         if code == 0:
             self._named(moved, target[1], source[0], target[0])
         return code
 
-    def mkdir(self, name: str, *, dir_fd: int) -> None:
-        self._mkdir(name, dir_fd=dir_fd)
+    def mkdir(self, name: str, mode: int = 0o777, *, dir_fd: int) -> None:
+        self._mkdir(name, mode, dir_fd=dir_fd)
         self._note("change", os.fstat(dir_fd))
 
     def unlink(self, name: str, *, dir_fd: int) -> None:

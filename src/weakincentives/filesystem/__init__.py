@@ -10,7 +10,7 @@ from weakincentives.filesystem.archive import (
     export_archive,
 )
 from weakincentives.filesystem.backend import BaseFilesystem
-from weakincentives.filesystem.base import ReadableFilesystem, ReadOnlyError
+from weakincentives.filesystem.base import ReadableFilesystem, ReadOnlyError, StaleContentError
 from weakincentives.filesystem.diff import (
     Change,
     ChangeKind,
@@ -35,6 +35,8 @@ from weakincentives.filesystem.events import (
 from weakincentives.filesystem.glob import InvalidGlobError, glob_match
 from weakincentives.filesystem.grep import InvalidRegexError
 from weakincentives.filesystem.host.filesystem import HostFilesystem
+from weakincentives.filesystem.host.journal.changes import ChangeListener, PathChange
+from weakincentives.filesystem.host.journal.rollback import KeptChange
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
@@ -141,6 +143,7 @@ __all__ = [
     "BytesContent",
     "Change",
     "ChangeKind",
+    "ChangeListener",
     "ChangeReporting",
     "Children",
     "Closable",
@@ -171,6 +174,7 @@ __all__ = [
     "InvalidGlobError",
     "InvalidPathError",
     "InvalidRegexError",
+    "KeptChange",
     "Kind",
     "LimitExceededError",
     "Limits",
@@ -188,6 +192,7 @@ __all__ = [
     "Observable",
     "ObservableFilesystem",
     "Omission",
+    "PathChange",
     "PathEscapeError",
     "Pinnable",
     "ReadBytesResult",
@@ -207,6 +212,7 @@ __all__ = [
     "SnapshotRestoreError",
     "Snapshotable",
     "SnapshotableFilesystem",
+    "StaleContentError",
     "StaleDiffError",
     "StateReplaced",
     "StoreSize",

@@ -202,39 +202,55 @@ def resembles(found: os.stat_result, facts: EntryState) -> bool:
 
 def describe(tree: LiveTree, path: str) -> EntryState:
     """Return the state of the entry at `path`; a file is read."""
-    found = tree.stat(path)
-    if found is None:
-        return EntryState()
-    kind, place = _kind(found.st_mode), tree.open_parent(path)
-    if kind == "symlink":
-        return EntryState(kind, target=_read_target(place) or "")
-    mode = stat.S_IMODE(found.st_mode)
-    if kind != "file":
-        return EntryState(kind, mode)
-    return EntryState(kind, mode, found.st_size, blob_id(place) or "")
+    return EntryState() if tree.stat(path) is None else read_state(tree.open_parent(path))
 
 
 def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:
-    """Return whether the entry at `path` is exactly as expected; a file is read.
-
-    A file that is unreadable to its owner is made readable for that moment.
-    """
+    """Return whether the entry at `path` is exactly as expected; a file is read."""
     found = tree.stat(path)
-    if found is None or not resembles(found, facts):
-        return found is None and facts.kind == "absent"
-    place = tree.open_parent(path)
-    if facts.kind == "symlink":
-        return _read_target(place) == facts.target
-    return facts.kind != "file" or blob_id(place) == facts.blob
+    if found is None:
+        return facts.kind == "absent"
+    return resembles(found, facts) and _has_content(tree.open_parent(path), facts)
+
+
+def matches_at(place: Place, facts: EntryState) -> bool:
+    """Return whether the entry at `place` is exactly as expected; a file is read."""
+    try:
+        found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+    except FileNotFoundError:
+        return facts.kind == "absent"
+    return resembles(found, facts) and _has_content(place, facts)
+
+
+def read_state(place: Place) -> EntryState:
+    """Return the state of the entry at `place`; a file is read."""
+    try:
+        found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+    except FileNotFoundError:
+        return EntryState()
+    kind, mode = _kind(found.st_mode), stat.S_IMODE(found.st_mode)
+    if kind == "symlink":
+        return EntryState(kind, target=_read_target(place) or "")
+    if kind == "file":
+        return EntryState(kind, mode, found.st_size, blob_id(place) or "")
+    return EntryState(kind, mode)
 
 
 def has_writer(tree: LiveTree, path: str) -> bool | None:
+    """Return whether a process has a file open for writing; None if that is unknown."""
+    try:
+        return has_writer_at(tree.open_parent(path))
+    except OSError:
+        return None
+
+
+def has_writer_at(place: Place) -> bool | None:
     """Return whether a process has a file open for writing; None if that is unknown.
 
     The kernel grants a read lease only to the owner, and only while there is no writer.
     """
     try:
-        with _open_file(tree.open_parent(path)) as descriptor:
+        with open_file(place) as descriptor:
             # a process that opens it for writing sends a signal, and SIGIO would kill us
             fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
@@ -293,6 +309,12 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special"
 
 
+def _has_content(place: Place, facts: EntryState) -> bool:
+    if facts.kind == "symlink":
+        return _read_target(place) == facts.target
+    return facts.kind != "file" or blob_id(place) == facts.blob
+
+
 def _read_target(place: Place) -> str | None:
     try:
         return os.readlink(place[1], dir_fd=place[0])
@@ -302,19 +324,24 @@ def _read_target(place: Place) -> str | None:
 
 def blob_id(place: Place) -> str | None:
     """Return the git blob id of a file; None if it is no longer a file."""
-    with _open_file(place) as descriptor:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        digest = hashlib.sha1(b"blob %d\0" % found.st_size, usedforsecurity=False)
-        while piece := os.read(descriptor, _CHUNK):
-            digest.update(piece)
+    with open_file(place) as descriptor:
+        return hash_file(descriptor)
+
+
+def hash_file(descriptor: int) -> str | None:
+    """Return the git blob id of an open file, read from here on; None if it is not a file."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    digest = hashlib.sha1(b"blob %d\0" % found.st_size, usedforsecurity=False)
+    while piece := os.read(descriptor, _CHUNK):
+        digest.update(piece)
     return digest.hexdigest()
 
 
 @contextmanager
-def _open_file(place: Place) -> Generator[int, None, None]:
-    """Open a file for reading, even if it is unreadable to its owner."""
+def open_file(place: Place) -> Generator[int, None, None]:
+    """Open a file for reading, even if its permissions keep its owner from that."""
     parent, name = place
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)

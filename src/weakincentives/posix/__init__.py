@@ -6,6 +6,7 @@ Nothing here depends on workspaces. Other packages import these names from here.
 from weakincentives.posix.atomic import AtomicFile as AtomicFile
 from weakincentives.posix.atomic import SyncQueue as SyncQueue
 from weakincentives.posix.atomic import copy_all as copy_all
+from weakincentives.posix.atomic import copy_ownership as copy_ownership
 from weakincentives.posix.atomic import exchange as exchange
 from weakincentives.posix.atomic import make_link as make_link
 from weakincentives.posix.atomic import remove as remove

@@ -63,7 +63,7 @@ def store_file(
         try:
             fault_point("store.created")
             # before the content, which others may not be allowed to read
-            _copy_ownership(target, directory, name, permissions)
+            copy_ownership(target, directory, name, permissions)
             fill(target)
             fault_point("store.written")
             if durable:
@@ -365,7 +365,7 @@ def _may_write(found: os.stat_result) -> bool:
     return bool(found.st_mode & 0o002)
 
 
-def _copy_ownership(target: int, directory: int, name: str, permissions: int | None) -> None:
+def copy_ownership(target: int, directory: int, name: str, permissions: int | None) -> None:
     """Give a new file the owner, and by default the permissions, of the one it replaces."""
     try:
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,8 +21,8 @@ from hypothesis import strategies as st
 from tests.filesystem.trees_on_disk import state_of
 from tests.safety.places import ROOT, mounted, temporary, temporary_names
 from weakincentives.filesystem import HostFilesystem, Savepoint, SavepointError
-from weakincentives.filesystem.host.journal import recovery
 from weakincentives.filesystem.host.journal.records import Record, RecordFile
+from weakincentives.history.entries import EntryState
 from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import is_leftover
 
@@ -32,12 +33,32 @@ NAMES = st.text(
     max_size=8,
 ).filter(lambda name: name not in {".", ".."} and not name.startswith(".wink-tmp-"))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+STATES = st.one_of(
+    st.just(EntryState()),
+    st.builds(
+        EntryState,
+        st.just("file"),
+        st.integers(0, 0o7777),
+        st.integers(0, 2**40),
+        st.just("0123456789" * 4),
+    ),
+    st.builds(EntryState, st.just("symlink"), target=PATHS),
+    st.builds(EntryState, st.just("directory"), st.integers(0, 0o7777)),
+)
+NUMBERS = st.integers(0, 10**9)
 RECORDS = st.one_of(
-    st.builds(Record, st.just("kept"), PATHS, st.integers(0, 10**9)),
-    st.builds(Record, st.just("absent"), PATHS),
-    st.builds(Record, st.just("moved"), PATHS, st.just(0), PATHS),
-    st.builds(Record, st.just("mode"), PATHS, st.integers(0, 0o7777)),
-    st.builds(Record, st.just("made"), PATHS),
+    st.builds(
+        Record,
+        st.sampled_from(["put", "again", "new", "removed", "held"]),
+        PATHS,
+        NUMBERS,
+        st.sampled_from(["", "beside"]),
+        STATES,
+        NUMBERS,
+    ),
+    st.builds(Record, st.sampled_from(["made", "mode", "undo"]), PATHS, NUMBERS, after=STATES),
+    st.builds(Record, st.just("moved"), PATHS, NUMBERS, PATHS),
+    st.builds(Record, st.sampled_from(["released", "reported"]), number=st.integers(0, 1)),
     st.builds(Record, st.just("state"), other=st.just("0123456789" * 4)),
 )
 
@@ -54,7 +75,7 @@ def record_file(content: bytes = b"") -> Iterator[RecordFile]:
 
 
 def written(*records: Record) -> bytes:
-    return b"wink-journal 1\n" + b"".join(record.encode() for record in records)
+    return b"wink-journal 2\n" + b"".join(record.encode() for record in records)
 
 
 def read(content: bytes) -> list[Record]:
@@ -67,9 +88,11 @@ def read(content: bytes) -> list[Record]:
 
 
 def test_a_record_is_what_the_page_on_the_format_says() -> None:
-    content = b"kept\x0012\x00a b/\xff\n\x00"
-    assert Record("kept", "a b/\udcff\n", 12).encode() == b"%08x %06x %b\n" % (
-        0x2C90C3A6,
+    after = EntryState("file", 0o644, 3, "0123456789" * 4)
+    content = b"put\x0012\x00a b/\xff\n\x00\x00file\x00420\x003\x00" + b"0123456789" * 4
+    content += b"\x00\x0099"
+    assert Record("put", "a b/\udcff\n", 12, "", after, 99).encode() == b"%08x %06x %b\n" % (
+        zlib.crc32(content),
         len(content),
         content,
     )
@@ -87,14 +110,14 @@ def test_what_is_written_is_read(records: list[Record]) -> None:
         for _ in records:
             again.drop_last()
         assert again.records == []
-        again.add(Record("absent", "new"))
+        again.add(Record("made", "new"))
         last = RecordFile(file._descriptor, durable=False)
         last.read()
-        assert last.records == [Record("absent", "new")]
+        assert last.records == [Record("made", "new")]
 
 
 def test_a_record_that_is_not_whole_is_not_there() -> None:
-    records = [Record("kept", "a", 1), Record("absent", "b")]
+    records = [Record("put", "a", 1), Record("made", "b")]
     whole = written(*records)
     for length in range(len(written(records[0])), len(whole)):
         assert read(whole[:length]) == records[:1]
@@ -105,7 +128,7 @@ def test_a_record_that_is_not_whole_is_not_there() -> None:
 
 
 def test_what_follows_a_damaged_record_is_not_there() -> None:
-    first, second = Record("absent", "a"), Record("absent", "b")
+    first, second = Record("made", "a"), Record("made", "b")
     assert read(written(first) + b"\0" * 40 + second.encode()) == [first]
     assert read(b"") == read(b"wink-jour") == read(b"\0" * 100) == []
 
@@ -113,27 +136,27 @@ def test_what_follows_a_damaged_record_is_not_there() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        Record("absent", ""),
-        Record("absent", ".."),
-        Record("absent", "../out"),
-        Record("absent", "a/../../out"),
-        Record("absent", "/etc/passwd"),
-        Record("absent", "a//b"),
-        Record("absent", "a/"),
-        Record("kept", ".wink-tmp-journal-0-1-2-3/records", 1),
-        Record("kept", "a/.wink-tmp-0-1-2-3", 1),
+        Record("made", ""),
+        Record("made", ".."),
+        Record("made", "../out"),
+        Record("made", "a/../../out"),
+        Record("made", "/etc/passwd"),
+        Record("made", "a//b"),
+        Record("made", "a/"),
+        Record("put", ".wink-tmp-journal-0-1-2-3/records", 1),
+        Record("put", "a/.wink-tmp-0-1-2-3", 1),
         Record("moved", "a", 0, "../b"),
         Record("moved", "a", 0, ""),
         Record("moved", "../a", 0, "b"),
         Record("state", other="../../other"),
         Record("state", other="HEAD"),
         Record("other", "a"),  # pyright: ignore[reportArgumentType] # there is none
-        Record("kept", "a", -1),
+        Record("put", "a", -1),
     ],
     ids=str,
 )
 def test_what_leads_elsewhere_is_no_record(record: Record) -> None:
-    assert read(written(record, Record("absent", "a"))) == []
+    assert read(written(record, Record("made", "a"))) == []
 
 
 # --- who rolls back ---
@@ -213,8 +236,10 @@ def test_it_is_no_leftover_to_those_who_only_come_across_it(root: Path) -> None:
         assert [entry.name for entry in beside.list()] == ["dir", "file"]
         beside.write("dir/third", "")
         assert (journal / "records").exists()
-    with opened(root):
-        assert is_rolled_back(root)
+    with opened(root) as fs:
+        assert fs.read("file").content == "old"
+        assert [each.path for each in fs.glob("dir/*")] == ["dir/third"]
+        assert [each.path for each in fs.kept_changes] == ["dir"]
 
 
 def test_that_of_a_living_process_is_left_alone(root: Path) -> None:
@@ -287,16 +312,17 @@ def test_one_that_is_killed_is_followed_by_the_next(root: Path, left: Path) -> N
         assert is_rolled_back(root)
 
 
-def test_what_was_changed_after_the_crash_is_kept_as_a_snapshot(
-    root: Path, left: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("path", ["file", "dir/other"])
+def test_what_was_saved_after_the_crash_stays_however_soon_that_was(
+    root: Path, left: Path, path: str
 ) -> None:
-    (root / "dir" / "other").write_text("mended by hand")
-    monkeypatch.setattr(recovery, "_WRITE_DELAY", -1.0)  # as if it had been long ago
+    (root / path).write_text("mended by hand")
     with opened(root) as fs:
-        assert is_rolled_back(root)
-        [kept] = fs.history.list()
-        assert kept.tag == "before the rollback of a savepoint whose process is gone"
-        assert fs.view(kept).read("dir/other").content == "mended by hand"
+        assert fs.read(path).content == "mended by hand"
+        assert path in {each.path for each in fs.kept_changes}
+        kept = {each.where: fs.read(each.where).content for each in fs.kept_changes if each.where}
+    assert kept == ({"file.wink-kept": "old"} if path == "file" else {})
+    assert temporary_names(root) == []
 
 
 def test_what_was_not_changed_after_the_crash_needs_no_snapshot(root: Path, left: Path) -> None:
@@ -382,7 +408,7 @@ def test_one_that_belongs_to_somebody_else_is_not_believed(root: Path, left: Pat
 
 def test_a_version_that_is_not_known_is_left_alone(root: Path, left: Path) -> None:
     records = left / "records"
-    records.write_bytes(records.read_bytes().replace(b"journal 1", b"journal 2", 1))
+    records.write_bytes(records.read_bytes().replace(b"journal 2", b"journal 3", 1))
     with opened(root):
         assert records.exists()
         assert (root / "file").read_text() == "new"
@@ -429,13 +455,13 @@ def test_forged_records_change_nothing_outside(root: Path, left: Path) -> None:
     (root / "out").symlink_to(outside)
     (left / "7").write_text("forged")
     (left / "records").write_bytes(
-        written(Record("absent", "out/secret"), Record("kept", "out/new", 7))
+        written(Record("new", "out/secret", 3), Record("put", "out/new", 7))
     )
-    with opened(root):
-        pass
+    with opened(root) as fs:
+        [kept] = fs.kept_changes
     assert [path.name for path in outside.iterdir()] == ["secret"]
-    assert (root / "out" / "new").read_text() == "forged"
-    assert not (root / "out").is_symlink()
+    assert (root / kept.where).read_text() == "forged"
+    assert (root / "out").is_symlink()
 
 
 # --- directories that resist ---

@@ -41,7 +41,6 @@ from weakincentives.posix import (
     parents_of,
     pin,
     set_permissions,
-    store_file,
 )
 
 GIT = ".git"
@@ -325,7 +324,7 @@ class PreservingFilesystem(HostFilesystem):
         seconds = when.timestamp()
         with self._lock.mutex:
             self._lock.await_turn()
-            with self._open_for_change(path, save=False) as (parent, name):
+            with self._open_for_change(path) as (parent, name):
                 os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
     def set_permissions(self, path: str, permissions: int) -> None:
@@ -338,10 +337,10 @@ class PreservingFilesystem(HostFilesystem):
         plain = found.permissions & _PERMISSION_BITS
         with (
             source.open(found.path) as content,
-            self._open_for_change(found.path) as (parent, name),
+            self._open_for_change(found.path) as place,
         ):
-            store_file(
-                parent, name, lambda target: write_sparse(target, content), permissions=plain
+            self._journal.store(
+                found.path, place, lambda target: write_sparse(target, content), permissions=plain
             )
         if plain != found.permissions:
             self._set_permissions(found.path, found.permissions)

@@ -15,6 +15,7 @@ from weakincentives.filesystem.base.readonly import read_only_view as read_only_
 from weakincentives.filesystem.base.readonly import readonly as readonly
 from weakincentives.filesystem.base.searchable import SearchableFilesystem as SearchableFilesystem
 from weakincentives.filesystem.base.state import State as State
+from weakincentives.filesystem.base.writable import StaleContentError as StaleContentError
 from weakincentives.filesystem.base.writable import WritableFilesystem as WritableFilesystem
 from weakincentives.filesystem.base.writable import ensure_overwritable as ensure_overwritable
 from weakincentives.filesystem.glob import Predicate as Predicate

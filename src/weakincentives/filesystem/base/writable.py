@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from weakincentives.errors import WinkError
 from weakincentives.filesystem.base.primitives import ensure_plain_entry, link_error
 from weakincentives.filesystem.base.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.base.readonly import ensure_writable
@@ -41,6 +42,15 @@ from weakincentives.posix import (
 )
 
 _MODES = ("create", "overwrite", "append")
+
+
+class StaleContentError(WinkError, OSError):
+    """A file does not have the content that a change of it expected; it was left alone."""
+
+    def __init__(self, path: str) -> None:
+        """Name the file."""
+        text = "Changed by another program since it was read; read it again"
+        super().__init__(errno.ESTALE, text, display_path(shorten_path(path)))
 
 
 class WritableFilesystem(ReadableFilesystem):

@@ -1,6 +1,6 @@
 """A workspace in a directory of the host.
 
-Reads take no lock: a file is replaced by renaming a complete one over it, so a reader sees
+Reads take no lock: a file is replaced by exchanging it with a complete one, so a reader sees
 the old bytes or the new ones. A directory is hidden by a rename before it is removed. Files
 left by a killed process have reserved names; they are never listed, and removed when a
 listing finds them.
@@ -21,13 +21,19 @@ from threading import Lock
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
-from weakincentives.filesystem.base import ReadableFilesystem, content_hash, is_skippable
+from weakincentives.filesystem.base import (
+    ReadableFilesystem,
+    StaleContentError,
+    content_hash,
+    is_skippable,
+)
 from weakincentives.filesystem.base.state import State, check_restorable
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.host.files import HostFile, LineIndexes, identity_of
+from weakincentives.filesystem.host.journal.changes import ChangeListener, ReleasedChanges
 from weakincentives.filesystem.host.journal.journal import Journal
 from weakincentives.filesystem.host.journal.recovery import SavepointRecovery, pinned_commits
-from weakincentives.filesystem.host.journal.rollback import Rollback, set_entry_mode
+from weakincentives.filesystem.host.journal.rollback import KeptChange, Rollback
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.partial import without_new_specials
 from weakincentives.filesystem.host.snapshots.store import SnapshotStore
@@ -54,15 +60,11 @@ from weakincentives.posix import (
     is_hidden,
     is_temporary,
     join,
-    make_link,
     os_error,
     parent_of,
-    remove,
     remove_if_empty,
     remove_leftovers,
-    rename,
     stat_entry,
-    store_file,
     sync_directory,
     temporary_name,
     write_all,
@@ -134,10 +136,11 @@ class HostFilesystem(BaseFilesystem):
         self._rollback = Rollback(
             self._directory, self._listing_lock, self._snapshots, durable=durable
         )
-        self._journal = Journal(self._directory, self._listing_lock, self._rollback)
+        self._released = ReleasedChanges(self._rollback)
+        self._journal = Journal(self._rollback, self._released)
         if not self._read_only:
             # savepoints first: their rollback may undo a restore that is not finished
-            SavepointRecovery(self._directory, self._rollback, self._snapshots).run()
+            SavepointRecovery(self._rollback, self._released, self._snapshots).run()
             self._snapshots.recover()
             self._sweep()
 
@@ -159,6 +162,23 @@ class HostFilesystem(BaseFilesystem):
         It has everything that somebody changed between the crash and the recovery.
         """
         return self._snapshots.recovered_from
+
+    @property
+    def kept_changes(self) -> Sequence[KeptChange]:
+        """Changes of other programs that a rollback left alone, and where both versions are."""
+        return tuple(self._rollback.kept)
+
+    def subscribe_changes(self, listener: ChangeListener) -> Callable[[], None]:
+        """Call `listener` with the paths that each outermost savepoint changed.
+
+        That happens when it is released, or after a single change outside of one. The entries
+        before are what the changes replaced, whoever put it there. If the listener raises
+        OSError or SnapshotError, that is logged, and it is called again at the next change.
+        Returns a function that unsubscribes it.
+        """
+        with self._lock.mutex:
+            self._lock.await_turn()
+            return self._journal.subscribe(listener)
 
     @property
     def history(self) -> SnapshotHistory:
@@ -279,6 +299,7 @@ class HostFilesystem(BaseFilesystem):
         try:
             with suppress(BackendUnavailableError):  # nothing is left to roll back
                 super().close()
+            self._released.close()
         finally:
             self._directory.close()
             self._snapshots.close()
@@ -411,16 +432,22 @@ class HostFilesystem(BaseFilesystem):
     # --- writing ---
 
     def _store(
-        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
+        self,
+        path: str,
+        data: bytes,
+        *,
+        permissions: int | None = None,
+        exclusive: bool = False,
+        expected: str | None = None,
     ) -> None:
-        with self._open_for_change(path) as (parent, name):
-            store_file(
-                parent,
-                name,
-                lambda target: write_all(target, data),
+        with self._open_for_change(path) as target:
+            self._journal.store(
+                path,
+                target,
+                data,
                 permissions=permissions,
                 exclusive=exclusive,
-                durable=self._durable,
+                expected=expected,
             )
 
     def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
@@ -431,8 +458,8 @@ class HostFilesystem(BaseFilesystem):
             for piece in pieces:
                 write_all(target, piece)
 
-        with self._open_for_change(path) as (parent, name):
-            store_file(parent, name, fill, permissions=permissions, durable=self._durable)
+        with self._open_for_change(path) as target:
+            self._journal.store(path, target, fill, permissions=permissions)
 
     def _append(self, path: str, data: bytes) -> None:
         self._store_copy(path, path, None, data)
@@ -449,47 +476,47 @@ class HostFilesystem(BaseFilesystem):
             copy_all(opened, target)
             write_all(target, more)
 
-        with self._open_for_change(path) as (parent, name):
+        with self._open_for_change(path) as place:
             opened, _ = self._directory.open_file(source)
             try:
-                store_file(parent, name, fill, permissions=permissions, durable=self._durable)
+                self._journal.store(path, place, fill, permissions=permissions)
             finally:
                 os.close(opened)
 
     def _make_directory(self, path: str) -> None:
-        with self._open_for_change(path) as (parent, name):
-            os.mkdir(name, dir_fd=parent)
+        with self._open_for_change(path) as place:
+            self._journal.make_directory(path, place)
 
     def _make_link(self, path: str, target: str) -> None:
-        with self._open_for_change(path) as (parent, name):
-            make_link(parent, name, target)
+        with self._open_for_change(path) as place:
+            self._journal.make_link(path, place, target)
 
     def _set_permissions(self, path: str, permissions: int) -> None:
         """Set all permission bits of a file or directory; a savepoint can undo it."""
-        with self._open_for_change(path, save=False) as location:
-            self._journal.save_mode(path, location)
-            set_entry_mode(location, permissions)
+        with self._open_for_change(path) as place:
+            self._journal.set_mode(path, place, permissions)
 
     def _remove(self, path: str) -> None:
-        with self._open_for_change(path, save=False) as (parent, name):
-            if not (self._journal and self._journal.move_aside(path, (parent, name))):
-                remove(parent, name, self._listing_lock)
+        with self._open_for_change(path) as place:
+            self._journal.remove(path, place)
 
     def _move(self, source: str, destination: str) -> None:
-        with (
-            self._open_for_change(source, save=False) as start,
-            self._open_for_change(destination, save=False) as goal,
-        ):
-            if self._journal:
-                self._journal.move(source, start, destination, goal)
-            else:
-                rename(start, goal)
+        if is_hidden(source):
+            self._place_tree(source, destination)
+            return
+        with self._open_for_change(source) as start, self._open_for_change(destination) as goal:
+            self._journal.move(source, start, destination, goal)
+
+    def _place_tree(self, hidden: str, path: str) -> None:
+        """Rename a new entry, with all below it, into place."""
+        with self._open_for_change(hidden) as start, self._open_for_change(path) as goal:
+            self._journal.place_tree(hidden, start, path, goal)
 
     def _copy(self, source: str, destination: str) -> None:
         hidden = join(parent_of(destination), temporary_name())
         try:
             super()._copy(source, hidden)
-            self._move(hidden, destination)
+            self._place_tree(hidden, destination)
         except BaseException:
             with suppress(OSError):
                 self._remove(hidden)
@@ -499,8 +526,8 @@ class HostFilesystem(BaseFilesystem):
         return not is_hidden(path) and self._directory.is_directory(path)
 
     def _remove_if_empty(self, path: str) -> bool:
-        with self._open_for_change(path, save=False) as (parent, name):
-            return self._journal.is_covered(path) and remove_if_empty(parent, name)
+        with self._open_for_change(path) as place:
+            return remove_if_empty(*place)
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         if paths:
@@ -534,11 +561,7 @@ class HostFilesystem(BaseFilesystem):
                 for path in missing:
                     self._make_directory(hidden + path[len(first) :])
                 fill(hidden + goal[len(first) :])
-                with (
-                    self._open_for_change(hidden, save=False) as source,
-                    self._open_for_change(first) as target,
-                ):
-                    rename(source, target, exclusive=True)
+                self._place_tree(hidden, first)
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     self._remove(hidden)
@@ -576,27 +599,20 @@ class HostFilesystem(BaseFilesystem):
             raise self._directory.explain_error(error, path) from None
 
     @contextmanager
-    def _open_for_change(
-        self, path: str, *, save: bool = True
-    ) -> Generator[tuple[int, str], None, None]:
-        """Open the directory that holds `path`; with `durable`, sync its names afterwards.
-
-        Inside a savepoint the present entry is saved first, unless the caller does that.
-        """
+    def _open_for_change(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`; with `durable`, sync its names afterwards."""
         self._snapshots.touch(path)
         try:
             parent, name = self._directory.open_parent(path)
             try:
-                if save and self._journal:
-                    self._journal.save(path, (parent, name))
                 yield parent, name
                 if self._durable:
                     sync_directory(parent)
             finally:
                 os.close(parent)
+        except StaleContentError:
+            raise
         except OSError as error:
-            if error.errno == errno.EEXIST:
-                self._journal.retract(path)
             raise self._directory.explain_error(error, path) from None
 
     def _savepoint_storage(self) -> SavepointStorage:

@@ -1,7 +1,7 @@
 """On-disk format of the undo journal: a directory with a file of checksummed records.
 
-Each record says how to undo a change and is written before the change is made. Reading
-stops at the first damaged record: its change had not begun.
+Each record describes a change and is written before the change is made. Reading stops at
+the first damaged record: its change had not begun.
 """
 
 import errno
@@ -11,12 +11,14 @@ import os
 import re
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 from weakincentives.filesystem.paths import PathEscapeError, normalize_path
+from weakincentives.history.entries import EntryState, Place
 from weakincentives.posix import (
     fault_point,
     is_hidden,
@@ -25,36 +27,63 @@ from weakincentives.posix import (
     sync_directory,
 )
 
-RecordKind: TypeAlias = Literal["kept", "absent", "moved", "mode", "made", "state"]
+RecordKind: TypeAlias = Literal[
+    "put", "again", "new", "removed", "made", "moved", "mode", "state",
+    "undo", "released", "reported", "held",
+]  # fmt: skip
 _MAGIC = b"wink-journal "
-_HEADER = _MAGIC + b"1\n"
+_HEADER = _MAGIC + b"2\n"
 _RECORD_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{6}) ")
 _RECORD_HEAD_SIZE = 16
 _COMMIT = re.compile(rb"[0-9a-f]{40}")
 _KINDS: dict[bytes, RecordKind] = {kind.encode(): kind for kind in get_args(RecordKind)}
+_STATE_KINDS = frozenset({b"absent", b"file", b"symlink", b"directory", b"special"})
+_FIELDS = 10
+_SLOT_KINDS = frozenset({"put", "again", "new", "removed", "held"})
+_ABSENT = EntryState()
+BESIDE = "beside"
+"""The `other` of a record whose slot is in the parent of its path, on another file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The state before a change.
+    """One change; `after` is the state that it leads to, `inode` that of the entry put there.
 
-    kept: the entry at `path` is saved in the journal under `number`.
-    absent: nothing was at `path`.
-    moved: the directory from `path` is now at `other`.
-    mode: the entry at `path` had the permissions `number`.
-    made: a directory was at `path`.
+    put: slot `number` was exchanged with `path`, so that the slot has the entry before.
+    again: the same, for a path that the savepoint has put before.
+    new: slot `number` was renamed to `path`, where nothing was.
+    removed: the entry at `path` was renamed to slot `number`.
+    made: the directory with the inode `number` was created at `path`.
+    moved: the entry with the inode `number` was renamed from `path` to `other`.
+    mode: the permissions of `path` were `number`.
     state: everything was as in the snapshot commit `other`.
+    undo: the record before is being undone; its slot had the inode `number`.
+    released: all of it is kept; with `number` 1, a listener has to be notified.
+    reported: the listeners know it.
+    held: slot `number` was in the state `after`, and a process may still write to it.
     """
 
     kind: RecordKind
     path: str = ""
     number: int = 0
     other: str = ""
+    after: EntryState = _ABSENT
+    inode: int = 0
 
     def encode(self) -> bytes:
         """Return the record as bytes on disk."""
-        paths = os.fsencode(self.path), os.fsencode(self.other)
-        content = b"\0".join((self.kind.encode(), b"%d" % self.number, *paths))
+        after = self.after
+        content = b"\0".join(
+            (
+                b"%b\0%d" % (self.kind.encode(), self.number),
+                os.fsencode(self.path),
+                os.fsencode(self.other),
+                b"%b\0%d\0%d" % (after.kind.encode(), after.mode, after.size),
+                after.blob.encode(),
+                os.fsencode(after.target),
+                b"%d" % self.inode,
+            )
+        )
         return b"%08x %06x %b\n" % (zlib.crc32(content), len(content), content)
 
 
@@ -90,13 +119,13 @@ class RecordFile:
             self.records.append(record)
             self._ends.append(self._ends[-1] + len(encoded))
 
-    def drop_last(self) -> None:
-        """Truncate the last record, which has been undone."""
-        os.ftruncate(self._descriptor, self._ends[-2])
+    def drop_last(self, count: int = 1) -> None:
+        """Truncate the last records, which have been undone."""
+        os.ftruncate(self._descriptor, self._ends[-1 - count])
         if self._durable:
             os.fsync(self._descriptor)
-        self.records.pop()
-        self._ends.pop()
+        del self.records[-count:]
+        del self._ends[-count:]
 
     def _write(self, data: bytes, end: int) -> None:
         """Write `data` at `end`; after an error, such as a full disk, truncate it again."""
@@ -129,14 +158,31 @@ def _read_records(descriptor: int) -> Iterator[tuple[Record, int]]:
 
 def _decode(content: bytes) -> Record | None:
     """Decode a record; return None if it is invalid or its path leaves the workspace."""
-    kind, number, path, other = content.split(b"\0") if content.count(b"\0") == 3 else [b""] * 4
-    if kind not in _KINDS or not number.isdigit():
+    fields = content.split(b"\0")
+    if len(fields) != _FIELDS:
         return None
-    record = Record(_KINDS[kind], os.fsdecode(path), int(number), os.fsdecode(other))
-    if record.kind == "state":
-        return record if _COMMIT.fullmatch(other) else None
-    wanted = (record.path, record.other) if record.kind == "moved" else (record.path,)
-    return record if all(map(_is_visible_path, wanted)) else None
+    kind, number, path, other, state, mode, size, blob, target, inode = fields
+    if kind not in _KINDS or state not in _STATE_KINDS:
+        return None
+    if not all(each.isdigit() for each in (number, mode, size, inode)):
+        return None
+    text = state.decode(), os.fsdecode(blob), os.fsdecode(target)
+    after = EntryState(text[0], int(mode), int(size), *text[1:])
+    paths = os.fsdecode(path), os.fsdecode(other)
+    record = Record(_KINDS[kind], paths[0], int(number), paths[1], after, int(inode))
+    return record if _is_valid(record) else None
+
+
+def _is_valid(record: Record) -> bool:
+    match record.kind:
+        case "state":
+            return _COMMIT.fullmatch(os.fsencode(record.other)) is not None
+        case "undo" | "released" | "reported":
+            return True
+        case "moved":
+            return _is_visible_path(record.path) and _is_visible_path(record.other)
+        case _:
+            return _is_visible_path(record.path)
 
 
 def _is_visible_path(path: str) -> bool:
@@ -146,9 +192,8 @@ def _is_visible_path(path: str) -> bool:
         return False
 
 
-Location: TypeAlias = tuple[int, str]
-"""An open directory and a name in it."""
 _RECORDS_NAME = "records"
+_REPLACED_NAME = "replaced"  # exists once everything was replaced
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
@@ -182,10 +227,14 @@ class JournalDirectory:
                 remove(root, name)
             raise
         created.lock()
-        _live[name] = created
+        created.adopt()
         if durable:
             created.sync()
         return created
+
+    def adopt(self) -> None:
+        """Note that this process takes care of it."""
+        _live[self.name] = self
 
     @classmethod
     def open(cls, root: int, name: str, *, durable: bool) -> "JournalDirectory":
@@ -202,13 +251,38 @@ class JournalDirectory:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the records are removed, so that nothing is left to undo."""
+        """Whether the records are removed, so that nothing is left to do."""
         return self._file is None or os.fstat(self._opened[1]).st_nlink == 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or removed."""
+        return not self._opened
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the changes are kept, so that nothing is undone."""
+        return any(each.kind == "released" for each in self.records)
 
     @property
     def is_ours(self) -> bool:
         """Whether this process opened it, rather than the one it was forked from."""
         return self._process == os.getpid()
+
+    @property
+    def keeps_inodes(self) -> bool:
+        """Whether an entry that was put somewhere can be recognized by its inode."""
+        return not os.access(_REPLACED_NAME, os.F_OK, dir_fd=self._opened[0])
+
+    def forget_inodes(self) -> None:
+        """Note that entries get other inodes, because everything is replaced."""
+        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(_REPLACED_NAME, flags, 0o600, dir_fd=self._opened[0]))
+
+    @cached_property
+    def device(self) -> int:
+        """The file system that it is on."""
+        return os.fstat(self._opened[0]).st_dev
 
     @property
     def stats(self) -> tuple[os.stat_result, ...]:
@@ -230,8 +304,13 @@ class JournalDirectory:
         """Read the records; return False if their version is unknown."""
         return self._file is None or self._file.read()
 
-    def slot(self, number: int) -> Location:
-        """Return where the entry with this number is saved."""
+    def new_number(self) -> int:
+        """Return the number of a slot that no record uses."""
+        numbers = [each.number for each in self.records if each.kind in _SLOT_KINDS]
+        return max(numbers, default=-1) + 1
+
+    def slot(self, number: int) -> Place:
+        """Return the place of the slot with this number."""
         return self._opened[0], str(number)
 
     def add(self, *records: Record) -> None:
@@ -241,29 +320,30 @@ class JournalDirectory:
             os.fsync(self._opened[0])
         fault_point("journal.recorded")
 
-    def drop_last(self) -> None:
-        """Truncate the last record, which has been undone."""
-        self._open_records().drop_last()
+    def drop_last(self, count: int = 1) -> None:
+        """Truncate the last records, which have been undone."""
+        self._open_records().drop_last(count)
         fault_point("journal.cut")
 
-    def remove_records(self) -> None:
-        """Remove the records: the commit point, after which nothing is undone."""
-        with suppress(FileNotFoundError):
-            os.unlink(_RECORDS_NAME, dir_fd=self._opened[0])
-        if self._durable:
-            os.fsync(self._opened[0])
-        _live.pop(self.name, None)
-        fault_point("journal.ended")
+    def release(self, *, notify: bool) -> None:
+        """Write the commit point, after which nothing is undone."""
+        self._open_records().add(Record("released", number=int(notify)))
 
     def remove(self) -> None:
-        """Remove the saved entries and the directory; log what cannot be removed."""
+        """Remove the records, the slots and the directory; log what cannot be removed."""
+        _live.pop(self.name, None)
         try:
+            with suppress(FileNotFoundError):
+                os.unlink(_RECORDS_NAME, dir_fd=self._opened[0])
+            if self._durable:
+                os.fsync(self._opened[0])
             fault_point("journal.clearing")
-            self._remove_entries(str(each.number) for each in self.records if each.kind == "kept")
             try:
                 os.rmdir(self.name, dir_fd=self._root)
             except OSError:
-                self._remove_entries(self._names())
+                for name in self._names():
+                    with suppress(FileNotFoundError):
+                        remove(self._opened[0], name)
                 os.rmdir(self.name, dir_fd=self._root)
         except FileNotFoundError:
             return  # another process has removed it
@@ -284,11 +364,6 @@ class JournalDirectory:
     def _names(self) -> list[str]:
         with os.scandir(self._opened[0]) as entries:
             return [entry.name for entry in entries]
-
-    def _remove_entries(self, names: Iterable[str]) -> None:
-        for name in names:
-            with suppress(FileNotFoundError):
-                remove(self._opened[0], name)
 
     def _open_file(self, flags: int) -> RecordFile:
         self._opened.append(

@@ -4,11 +4,12 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from threading import Lock
 
 from weakincentives.errors import SnapshotError
+from weakincentives.filesystem.host.journal.changes import ReleasedChanges
 from weakincentives.filesystem.host.journal.records import (
     JournalDirectory,
     Record,
@@ -18,12 +19,11 @@ from weakincentives.filesystem.host.journal.records import (
 from weakincentives.filesystem.host.journal.rollback import Rollback
 from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.savepoints import SavepointError
-from weakincentives.posix import RootedDirectory, is_journal, is_orphan, join
+from weakincentives.posix import RootedDirectory, is_journal, is_orphan
 
 _FOREIGN_AGE = 60.0  # seconds after which an idle journal of another pid namespace is taken over
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process that recovers the same journal
 _POLL_INTERVAL = 0.01  # seconds between two attempts to lock it
-_WRITE_DELAY = 1.0  # seconds from a record to the end of the change that it describes
 _log = logging.getLogger(__name__)
 _recovery_lock = Lock()
 
@@ -31,13 +31,13 @@ _recovery_lock = Lock()
 class SavepointRecovery:
     """Rolls back abandoned savepoints of one directory."""
 
-    def __init__(self, root: RootedDirectory, rollback: Rollback, snapshots: SnapshotStore) -> None:
-        """Recover `root`.
-
-        A snapshot is taken first if something was changed after the crash and would be lost.
-        """
-        self._root = root
+    def __init__(
+        self, rollback: Rollback, released: ReleasedChanges, snapshots: SnapshotStore
+    ) -> None:
+        """Recover the root of `rollback`."""
+        self._root = rollback.root
         self._rollback = rollback
+        self._released = released
         self._snapshots = snapshots
 
     def run(self) -> None:
@@ -69,42 +69,28 @@ class SavepointRecovery:
         except OSError as error:
             _log.warning("Ignored %r, which looks like a journal: %s", name, error)
             return
+        is_waiting = False
         try:
             if not _is_private(journal.stats):
                 _log.warning("Ignored %r, a journal that another user can write", name)
             elif _lock_if_unused(journal, is_gone=is_gone) and journal.read():
-                self._roll_back(journal)
+                is_waiting = journal.is_released
+                self._finish(journal)
         finally:
-            journal.close()
+            if not is_waiting:
+                journal.close()
 
-    def _roll_back(self, journal: JournalDirectory) -> None:
+    def _finish(self, journal: JournalDirectory) -> None:
+        if journal.is_released:
+            self._released.finish(journal)
+            return
         if not journal.is_ended and journal.records:
             _log.warning("Rolling back a savepoint whose process is gone: %r", journal.name)
-            written_at = max(found.st_mtime for found in journal.stats)
-            if self._has_changed_after(written_at + _WRITE_DELAY, journal.records):
-                self._snapshots.take_for_recovery()
-            elif any(each.kind == "state" for each in journal.records):
+            if any(each.kind == "state" for each in journal.records):
                 with suppress(SnapshotError):  # without room for it, the rollback still happens
                     self._snapshots.take_for_recovery()
             self._rollback.run(journal, 0)
-        journal.remove_records()
         journal.remove()
-
-    def _has_changed_after(self, when: float, records: Iterable[Record]) -> bool:
-        """Return whether anything that the rollback replaces or removes is newer than `when`."""
-        pending = [each.other if each.kind == "moved" else each.path for each in records]
-        pending = [path for path in pending if path]
-        while pending:
-            path = pending.pop()
-            try:
-                found, _ = self._root.lstat(path)
-                if found.st_ctime > when:
-                    return True
-                if stat.S_ISDIR(found.st_mode):
-                    pending += [join(path, name) for name in _list_names(self._root, path)]
-            except OSError:
-                continue  # nothing is there
-        return False
 
     def _modified_at(self, name: str) -> float:
         try:
