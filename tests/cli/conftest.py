@@ -33,7 +33,9 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def copies(tmp_path: Path) -> Callable[[], list[Path]]:
     """Return what finds the working copies that there are."""
     runs = tmp_path / "places" / "state" / "wink" / "runs"
-    return lambda: sorted(runs.iterdir()) if runs.is_dir() else []
+    return lambda: sorted(
+        each.parent for depth in ("*", "*/copy-*") for each in runs.glob(f"{depth}/workspace")
+    )
 
 
 @pytest.fixture

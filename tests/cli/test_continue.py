@@ -10,15 +10,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 
 from tests.adapters.anthropic import server as anthropic
 from tests.adapters.chat_server import Server, says, serving
-from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
+from tests.cli.workplace import FIXED, Script, Wink, edit, shell, write
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
 from weakincentives.adapters.messages import load_messages
-from weakincentives.cli.dumps import find_last_run, find_linked_timeline
+from weakincentives.cli.runs import (
+    RunRecord,
+    find_last_run,
+    new_copy,
+    read_run,
+    run_directory,
+    steps_path,
+)
 from weakincentives.runtime.timeline import Timeline
 
 Copies = Callable[[], list[Path]]
@@ -30,9 +38,7 @@ def said(copies: Copies) -> Texts:
     """Return what finds everything that the user told the model in the only run."""
 
     def find() -> list[str]:
-        path = find_linked_timeline(copies()[0])
-        assert path is not None
-        with Timeline(path) as timeline:
+        with Timeline(steps_path(run_directory(copies()[0]))) as timeline:
             messages = load_messages(timeline.messages(timeline.last))
         return [each.text for each in messages if isinstance(each, UserMessage)]
 
@@ -61,7 +67,9 @@ def stuck(tmp_path: Path, command: str) -> dict:
     return shell("sh", "-c", f"{command}; echo > {tmp_path}/runs; cat {tmp_path}/never")
 
 
-def kill_in_command(tmp_path: Path, project: Path, model: str) -> None:
+def kill_in_command(
+    tmp_path: Path, project: Path, model: str, before: Callable[[], object] = lambda: None
+) -> None:
     """Run a task in a process that is killed while its command runs."""
     arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
     process = subprocess.Popen(
@@ -70,6 +78,7 @@ def kill_in_command(tmp_path: Path, project: Path, model: str) -> None:
         stderr=subprocess.DEVNULL,
     )
     (tmp_path / "runs").read_bytes()
+    before()
     process.kill()
     process.wait()
 
@@ -84,7 +93,7 @@ def test_the_last_run_goes_on_in_its_copy_with_its_conversation(
     assert [each["event"] for each in done.events][:2] == ["resumed", "started"]
     resumed = done.events[0]
     assert (resumed["task"], resumed["step"]) == ("fix the mean", 6)
-    assert (resumed["edited"], resumed["undone"], resumed["is_new_copy"]) == ([], [], False)
+    assert (resumed["edited"], resumed["is_new_copy"]) == ([], False)
     assert len(copies()) == 1
     assert [each["path"] for each in done.last["changes"]] == ["calc.py", "more.txt"]
     assert said() == ["fix the mean", "and more"]
@@ -98,8 +107,8 @@ def test_the_model_is_told_what_the_person_changed_in_the_copy(
     (copies()[0] / "workspace" / "docs" / "notes.md").unlink()
     done = wink("run", "--continue", "more", "--workspace", project, "--model", script("Done."))
     assert done.code == 3, done.err
-    assert "changed since the last step: calc.py, docs/notes.md" in done.err
-    assert said()[1].startswith("more\n\nSince your last step, these paths were changed")
+    assert "kept, changed by you since the last step: calc.py, docs/notes.md" in done.err
+    assert said()[1].startswith("more\n\nThe user changed these files since your last step: ")
     assert "calc.py, docs/notes.md" in said()[1]
     assert (copies()[0] / "workspace" / "calc.py").read_text() == "# mine\n"
 
@@ -160,30 +169,14 @@ def test_without_a_run_or_its_steps_one_sentence_says_so(
     assert (done.code, "No run worked on" in done.err) == (1, True)
 
 
-def test_the_last_run_of_a_directory_is_known_without_reading_others(
-    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+def test_the_last_run_of_a_directory_is_the_newest_that_is_left(
+    wink: Wink, project: Path, script: Script
 ):
-    model = script("Done.")
-    arguments = ("--workspace", project, "--model", model)
-    first = wink("run", "x", *arguments, "--json").last
-    wink("run", "y", *arguments)
-    dumps = Path(first["timeline"]).parent
-    last = find_last_run(project, dumps)
-    assert last != Path(first["timeline"])
-    for number in range(5):
-        (dumps / f"{number}.timeline").write_bytes(b"of another run")
-    opened: list[Path] = []
-
-    class CountedTimeline(Timeline):
-        def __init__(self, path: Path) -> None:
-            opened.append(path)
-            super().__init__(path)
-
-    monkeypatch.setattr("weakincentives.cli.dumps.Timeline", CountedTimeline)
-    assert find_last_run(project, dumps) == last
-    assert opened == [last]
-    last.unlink()  # the next one is looked for
-    assert find_last_run(project, dumps) == Path(first["timeline"])
+    arguments = ("--workspace", project, "--model", script("Done."))
+    first, second = (wink("run", "x", *arguments, "--json").last["timeline"] for _ in range(2))
+    assert find_last_run(project).steps == Path(second)
+    shutil.rmtree(Path(second).parent)
+    assert find_last_run(project).steps == Path(first)
 
 
 def test_a_run_without_a_recorded_step_is_started_again(
@@ -191,8 +184,7 @@ def test_a_run_without_a_recorded_step_is_started_again(
 ):
     model = script(edit(), "Done.")
     wink("run", "fix the mean", "--workspace", project, "--model", model)
-    path = find_linked_timeline(copies()[0])
-    assert path is not None
+    path = steps_path(copies()[0])
     path.write_bytes(path.read_bytes()[:200])  # it was killed while it recorded the files
     done = wink("run", "--continue", "--workspace", project, "--model", model)
     assert (done.code, "start it again: wink run 'fix the mean'" in done.err) == (1, True)
@@ -210,7 +202,7 @@ def test_a_run_that_still_goes_on_is_not_continued(
     )
     (tmp_path / "runs").read_bytes()
     done = wink("run", "--continue", "more", "--workspace", project)
-    assert (done.code, "The run is still going on" in done.err) == (1, True)
+    assert (done.code, "is still running" in done.err) == (1, True)
     (tmp_path / "never").write_text("")
     assert process.wait() == 0
 
@@ -218,53 +210,78 @@ def test_a_run_that_still_goes_on_is_not_continued(
 # --- after a kill ---
 
 
-def test_a_command_that_was_killed_is_undone_and_the_run_goes_on(
-    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
-):
+@pytest.fixture
+def killed(project: Path, script: Script, copies: Copies, tmp_path: Path) -> Path:
+    """Return the workspace of a run that was killed in a command; the user saved before."""
     (project / ".venv").mkdir()  # it is not recorded
     (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    (project / ".gitignore").write_text("build/\n")
-    (project / "build").mkdir()
-    (project / "build" / "out").write_text("built\n")
-    command = "echo half > half.txt; echo half > docs/notes.md; rm calc.py; mkdir -p deep/er"
-    kill_in_command(tmp_path, project, script(write("kept.txt"), stuck(tmp_path, command)))
-    root = copies()[0] / "workspace"
-    assert (root / "half.txt").exists()
+    command = "echo half > half.txt; echo half > docs/notes.md; mkdir -p deep/er"
+    model = script(write("kept.txt"), stuck(tmp_path, command))
+
+    def save() -> None:
+        (copies()[0] / "workspace" / "calc.py").write_text("# saved before the kill\n")
+
+    kill_in_command(tmp_path, project, model, save)
+    return copies()[0] / "workspace"
+
+
+def test_whatever_a_command_or_the_user_changed_before_a_kill_stays(
+    wink: Wink, project: Path, script: Script, killed: Path, said: Texts
+):
     model = script(shell("true"), "Done.")
     done = wink(
         *("run", "--continue", "--workspace", project, "--model", model, "--json"),
         *("--sandbox", "local"),
     )
     assert done.code == 3, done.err
-    undone = ["calc.py", "deep/er", "docs/notes.md", "half.txt"]
-    assert (done.events[0]["undone"], done.events[0]["edited"]) == (undone, [])
-    assert [each["path"] for each in done.last["changes"]] == ["kept.txt"]
-    assert (root / "calc.py").read_text() == CALC
-    assert not (root / "half.txt").exists()
-    assert (root / ".venv" / "pyvenv.cfg").exists()
-    assert (root / "build" / "out").exists()
-    path = find_linked_timeline(copies()[0])
-    assert path is not None
-    with Timeline(path) as timeline:
+    edited = ["calc.py", "deep/er", "docs/notes.md", "half.txt"]
+    assert (done.events[0]["edited"], done.events[0]["was_in_call"]) == (edited, True)
+    assert (killed / "calc.py").read_text() == "# saved before the kill\n"
+    assert (killed / "half.txt").read_text() == (killed / "docs/notes.md").read_text() == "half\n"
+    assert (killed / "kept.txt").exists()
+    assert (killed / ".venv" / "pyvenv.cfg").exists()
+    with Timeline(steps_path(killed.parent)) as timeline:
         messages = load_messages(timeline.messages(timeline.last))
-        results = [each for each in messages if each.role == "tool"]
-    assert "its changes were undone" in results[1].text
+        steps = [each for each in timeline.steps if "by the interrupted call" in each.title]
+        assert timeline.changes(steps[0].number).entries
+    results = [each for each in messages if each.role == "tool"]
+    assert "what it changed may be half done" in results[1].text
+    assert "it or the user changed these files, which may be half done: calc.py," in said()[-1]
 
 
-def test_what_a_person_changed_after_the_kill_stays(
-    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+def test_what_the_user_saves_right_after_the_kill_stays(
+    wink: Wink, project: Path, script: Script, killed: Path
 ):
-    command = "mkdir made; echo half > made/half.txt; echo half > docs/notes.md"
-    kill_in_command(tmp_path, project, script(stuck(tmp_path, command)))
-    root = copies()[0] / "workspace"
-    os.utime(copies()[0] / "heartbeat", (1_000, 1_000))  # it died long ago
-    half = [root / "made" / "half.txt", root / "docs" / "notes.md"]
-    assert all(each.stat().st_ctime > 1_000 for each in half)
-    done = wink("run", "--continue", "--workspace", project, "--model", script("Done."), "--json")
+    (killed / "half.txt").write_text("finished by hand\n")
+    (killed / "docs" / "notes.md").unlink()
+    done = wink("run", "--continue", "--workspace", project, "--model", script("Done."))
     assert done.code == 3, done.err
-    assert done.events[0]["undone"] == []
-    assert done.events[0]["edited"] == ["docs/notes.md", "made/half.txt"]
-    assert half[0].read_text() == "half\n"
+    assert "kept, changed by the interrupted call, or by you since the last step: " in done.err
+    assert (killed / "half.txt").read_text() == "finished by hand\n"
+    assert not (killed / "docs" / "notes.md").exists()
+
+
+def test_a_copy_with_a_damaged_record_is_not_replaced_by_a_new_one(
+    wink: Wink, project: Path, script: Script, killed: Path, copies: Copies
+):
+    (killed.parent / "review.json").write_text("{")
+    done = wink("run", "--continue", "--workspace", project, "--model", script("Done."))
+    assert done.code == 1
+    assert f"its files are kept in '{killed}'" in done.err
+    assert copies() == [killed.parent]
+
+
+def test_a_copy_that_was_being_made_when_the_run_was_killed_is_made_again(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    wink("run", "fix", "--workspace", project, "--model", script(edit(), "Done."), "--apply")
+    [place] = copies()
+    with new_copy(place, cast("RunRecord", read_run(place))) as half:
+        (half / "workspace").mkdir()
+        (half / "workspace" / "half").touch()
+    done = wink("run", "--continue", "more", "--workspace", project, "--model", script("Done."))
+    assert done.code == 0, done.err
+    assert not (half / "workspace" / "half").exists()
 
 
 @pytest.mark.parametrize("point", ['"started"', '"step": 1', '"event": "tool"'])
@@ -275,7 +292,7 @@ def test_a_kill_at_any_point_loses_no_step(
     kill_at(point, project, script(*steps, "Done."))
     done = wink("run", "--continue", "--workspace", project, "--model", script("Done."), "--json")
     if done.code == 1:  # the kill came before the first step was recorded
-        assert "was stopped before its first step" in done.err
+        assert "was stopped before" in done.err
         assert "start it again" in done.err
         return
     assert done.code in (0, 3), done.err
@@ -286,9 +303,7 @@ def check_consistent(place: Path | None) -> set[str]:
     """Check that files, conversation and steps of a run tell the same; return the files."""
     if place is None:  # nothing was changed
         return set()
-    path = find_linked_timeline(place)
-    assert path is not None
-    with Timeline(path) as timeline:
+    with Timeline(steps_path(run_directory(place))) as timeline:
         messages = load_messages(timeline.messages(timeline.last))
         recorded = {each.path for each in timeline.files(timeline.last).glob("*.txt")}
     results = {each.call_id: each.success for each in messages if isinstance(each, ToolMessage)}
@@ -296,8 +311,10 @@ def check_consistent(place: Path | None) -> set[str]:
     assert results.keys() == {each.call_id for each in calls}
     done = {_NAME.findall(str(each.arguments))[0] for each in calls if results[each.call_id]}
     there = {each.name: each.read_text() for each in (place / "workspace").glob("*.txt")}
-    assert recorded == done == there.keys()
-    assert set(there.values()) <= {"new\n"}
+    assert recorded == there.keys() >= done
+    told = " ".join(each.text for each in messages if isinstance(each, UserMessage))
+    assert all(each in told for each in there.keys() - done)  # calls that did not finish
+    assert {there[each] for each in done} <= {"new\n"}
     return done
 
 
@@ -324,7 +341,7 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(
             finished = wink("run", "--continue", "check", *options, script("Checked."))
             assert finished.code in (0, 1, 3), finished.err
             done = check_consistent(copies()[0]) if finished.code == 3 else done
-            if "before its first step" in finished.err:
+            if "was stopped before" in finished.err:
                 assert not done
                 shutil.rmtree(copies()[0])  # and start again, as it says
     left = [write(each) for each in sorted(wanted - done)]

@@ -1,6 +1,7 @@
 """`wink debug`: the server for programs and people, and the exported file."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cli.workplace import Wink
 from tests.debug.recordings import KEY, record
+from weakincentives.cli.runs import new_run, new_session_id, steps_path
 
 
 @contextmanager
@@ -85,7 +87,8 @@ def test_show_secrets_is_for_exports(wink: Wink, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fix"), [("missing.jsonl", "pass a .timeline file"), (".", "files with the suffix")]
+    ("name", "fix"),
+    [("missing.jsonl", "with the suffix .timeline"), (".", "files with the suffix")],
 )
 def test_a_path_without_sessions_is_an_error_in_a_line(
     wink: Wink, tmp_path: Path, name: str, fix: str
@@ -95,8 +98,10 @@ def test_a_path_without_sessions_is_an_error_in_a_line(
     assert fix in done.err
 
 
-def test_without_a_dump_the_newest_is_shown(wink: Wink, tmp_path: Path) -> None:
-    record(tmp_path / "places" / "state" / "wink" / "dumps", "newest")
+def test_without_a_run_the_newest_is_shown(wink: Wink, tmp_path: Path) -> None:
+    recorded = record(tmp_path / "elsewhere")
+    with new_run(new_session_id(), tmp_path) as run:
+        shutil.copy(recorded.with_suffix(".timeline"), steps_path(run))
     done = wink("debug", "--export", tmp_path / "page.html")
     assert done.code == 0
     assert (tmp_path / "page.html").exists()

@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.workplace import Script, Wink, edit
 from weakincentives.adapters.messages import load_messages
-from weakincentives.cli.dumps import find_timeline
 from weakincentives.cli.run import digest as run_digest
+from weakincentives.cli.runs import find_run
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime.timeline import Timeline
 
@@ -114,7 +114,7 @@ def run(wink: Wink, project: Path, model: str, *options: str) -> Timeline:
     assert done.code == 0, done.err
     place = re.search(r"wink log (\S+)", done.err)
     assert place is not None
-    return Timeline(find_timeline(place[1]))
+    return Timeline(find_run(str(place[1])).steps)
 
 
 def system_message(timeline: Timeline) -> str:

@@ -21,7 +21,6 @@ from tests.cli.workplace import (
 from weakincentives.adapters import Message, UserMessage
 from weakincentives.adapters.messages import load_messages
 from weakincentives.runtime import ToolInvoked
-from weakincentives.runtime.session import load_session
 from weakincentives.runtime.timeline import Timeline
 
 Copies = Callable[[], list[Path]]
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def timeline_of(tmp_path: Path) -> Path:
-    [found] = (tmp_path / "places" / "state" / "wink" / "dumps").glob("*.timeline")
+    [found] = (tmp_path / "places" / "state" / "wink" / "runs").glob("*/history.timeline")
     return found
 
 
@@ -72,14 +71,12 @@ def test_replies_go_on_in_the_same_copy_session_and_conversation(
     roles = [each.role for each in conversation(tmp_path)]
     assert roles == ["system"] + 3 * ["user", "assistant", "tool", "assistant"]
     assert said(tmp_path)[:2] == ["fix the mean", "not like that, keep the old name"]
-    assert re.match(r"more\n\nSince your last step, .* mine\.txt\.", said(tmp_path)[2])
+    assert re.match(r"more\n\nThe user changed these files .*: mine\.txt\.", said(tmp_path)[2])
     assert (project / "mine.txt").exists()
     with Timeline(timeline_of(tmp_path)) as timeline:
         assert len(timeline.leaves()) == 1
         assert [each.kind for each in timeline.steps].count("start") == 3
-    session = load_session(
-        timeline_of(tmp_path).with_suffix(".jsonl"), session_only=True, unknown="data"
-    )
+        session = timeline.session(timeline.last, unknown="data")
     assert [each.tool for each in session[ToolInvoked].all()] == ["edit_file"] + 2 * ["write_file"]
 
 

@@ -8,7 +8,7 @@ from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
 from weakincentives.adapters.messages import load_messages
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
-from weakincentives.runtime.session import Session, load_session
+from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
 
@@ -17,7 +17,7 @@ def recorded(wink: Wink, project: Path, script: Script, tmp_path: Path) -> Path:
     """Return the timeline of a finished run: step 4 fixes calc.py, step 6 makes a file."""
     model = script(edit(), write("docs/new.txt"), "Done.")
     wink("run", "fix the mean", "--workspace", project, "--model", model, "--discard")
-    [path] = (tmp_path / "places" / "state" / "wink" / "dumps").glob("*.timeline")
+    [path] = (tmp_path / "places" / "state" / "wink" / "runs").glob("*/history.timeline")
     return path
 
 
@@ -44,7 +44,7 @@ def test_a_finished_run_goes_on_with_a_new_instruction(
             *("system", "user", "assistant", "tool", "assistant", "tool", "assistant"),
             *("user", "assistant", "tool", "assistant"),
         ]
-    loaded = load_session(recorded.with_suffix(".jsonl"), session_only=True)
+        loaded = timeline.session(timeline.last)
     assert [call.tool for call in loaded[ToolInvoked].all()] == ["edit_file"] + 2 * ["write_file"]
 
 
@@ -213,7 +213,7 @@ def test_a_run_that_is_still_going_on_is_not_resumed(wink: Wink, tmp_path: Path)
     path = tmp_path / "running.timeline"
     with SessionRecorder(Session(), path, InMemoryFilesystem()):
         done = wink("resume", path, "more")
-        assert (done.code, "The run is still going on" in done.err) == (1, True)
+        assert (done.code, "is still running" in done.err) == (1, True)
         done = wink("fork", path, "1")
         assert (done.code, "Another process is recording" in done.err) == (1, True)
 
@@ -241,7 +241,7 @@ def test_a_fork_names_a_branch_that_resume_continues(
 ):
     done = wink("fork", "4", "--name", "other")
     assert done.code == 0
-    assert f"wink resume {recorded} --at @other 'what to do'" in done.err
+    assert f"wink resume {recorded.parent.name} --at @other 'what to do'" in done.err
     data = wink("fork", recorded, "4", "--json").last
     assert data == {"timeline": str(recorded), "branch": "branch-10", "step": 10, "parent": 4}
     model = script(write("else.txt"), "Done.")

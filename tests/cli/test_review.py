@@ -135,7 +135,7 @@ def test_a_copy_in_which_a_run_is_at_work_is_left_alone(
     model = script(write("half.txt"), shell("sh", "-c", review), write("rest.txt"), "Done.")
     options = ("--workspace", project, "--model", model, "--sandbox", "local")
     assert wink("run", "x", *options).code == 3
-    assert "The working copy is in use" in (tmp_path / "said").read_text()
+    assert "The run is in use" in (tmp_path / "said").read_text()
     assert wink("review", copies()[0], "--apply").code == 0
     assert (project / "rest.txt").exists()
 
@@ -217,7 +217,7 @@ def test_an_interrupted_apply_is_rolled_back(wink: Wink, project: Path, place: P
     assert wink("review", place, option).code == 0
     assert (project / "calc.py").read_text() == CALC
     assert sorted(path.name for path in project.iterdir()) == ["calc.py", "docs"]
-    assert place.exists() == (option != "--discard")
+    assert (place / "workspace").exists() == (option != "--discard")
 
 
 def test_an_interrupted_apply_is_done_again(wink: Wink, project: Path, place: Path):
@@ -274,6 +274,6 @@ def test_the_work_is_saved_or_discarded_though_the_original_is_gone(
     done = wink(
         "review", place, f"--{wish}", *([tmp_path / "work.patch"] if wish == "patch" else [])
     )
-    assert (done.code, place.exists()) == (0, False)
+    assert (done.code, (place / "workspace").exists()) == (0, False)
     if wish == "patch":
         assert (tmp_path / "work.patch").read_text().startswith("diff --git a/calc.py b/calc.py\n")

@@ -1,6 +1,5 @@
 """`wink run`: a task, a working copy, a diff and a decision."""
 
-import errno
 import json
 import os
 import re
@@ -20,7 +19,6 @@ from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import load_session
 from weakincentives.runtime.timeline import Timeline
-from weakincentives.runtime.timeline.chunks import ChunkWriter
 
 Copies = Callable[[], list[Path]]
 
@@ -282,39 +280,14 @@ def test_the_dump_has_the_session_and_the_files(
     assert files.read("calc.py").content == FIXED
 
 
-def test_without_a_request_the_files_are_only_in_the_timeline(
+def test_without_a_request_session_and_files_are_only_in_the_steps(
     wink: Wink, project: Path, script: Script
 ):
     done = run(wink, project, script(edit(), "Done."), "--discard", "--json")
-    path = Path(done.last["dump"])
-    assert not path.with_suffix(".fs.zip").exists()
-    assert load_session(path)[ToolInvoked].all()
-    with Timeline(path.with_suffix(".timeline")) as timeline:
+    assert done.last["dump"] is None
+    with Timeline(done.last["timeline"]) as timeline:
+        assert timeline.session(timeline.last)[ToolInvoked].all()
         assert timeline.files(timeline.last).read("calc.py").content == FIXED
-
-
-def test_the_archive_is_written_if_the_steps_are_not_all_recorded(
-    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(ChunkWriter, "store", fail)
-    done = run(wink, project, script(edit(), "Done."), "--discard", "--json")
-    assert "No space left" in done.last["timeline_error"]
-    files = InMemoryFilesystem()
-    load_session(done.last["dump"], filesystem=files)
-    assert files.read("calc.py").content == FIXED
-
-
-def test_dumps_go_with_the_state_of_the_user_unless_told_otherwise(
-    wink: Wink, project: Path, script: Script, tmp_path: Path
-):
-    run(wink, project, script("Done."))
-    dumps = tmp_path / "places" / "state" / "wink" / "dumps"
-    assert len(list(dumps.glob("*.jsonl"))) == 1
-    run(wink, project, script("Done."), "--no-dump")
-    assert len(list(dumps.glob("*.jsonl"))) == 1
 
 
 def test_a_dump_that_cannot_be_written_costs_nobody_the_work(

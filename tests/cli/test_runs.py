@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,10 +15,11 @@ import pytest
 
 from tests.cli.workplace import CALC, Script, Terminal, Wink, edit, write
 from tests.posix.forks import is_killed_at
-from weakincentives.cli.completion import complete_dump, complete_run
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.command import command as run_command
-from weakincentives.cli.runs import list_runs
-from weakincentives.cli.state import exclusive_lock, new_place, new_session_id
+from weakincentives.cli.runs import RunRecord, new_copy, new_run, new_session_id, read_run
+from weakincentives.cli.state import exclusive_lock
+from weakincentives.cli.status import list_runs
 from weakincentives.cli.units import format_date, format_size
 from weakincentives.contrib.review import Review, open_copy, working_copy
 
@@ -108,7 +110,7 @@ def test_a_kill_during_an_apply_is_seen(finish: Finish, project: Path, wink: Win
 
 
 def test_half_a_copy_is_incomplete(finish: Finish):
-    with new_place(new_session_id()) as place:
+    with new_run(new_session_id(), Path("/project")) as place:
         (place / "workspace").mkdir()
         (place / "workspace" / "file").write_text("half")
         assert states() == {place.name: "running"}
@@ -203,7 +205,7 @@ def test_by_default_only_what_nobody_needs_to_decide_about_is_removed(
     wink: Wink, finish: Finish, copies: Copies
 ):
     pending, applied = finish(), finish(code=0, options=["--apply"])
-    with new_place(new_session_id()) as half:
+    with new_run(new_session_id(), Path("/project")) as half:
         (half / "workspace").mkdir()
     done = wink("clean")
     assert done.code == 3
@@ -211,10 +213,13 @@ def test_by_default_only_what_nobody_needs_to_decide_about_is_removed(
     assert applied.name in done.out
     assert half.name in done.out
     assert pending.name not in done.out
+    assert f"kept: {pending.name} (pending, not decided); to decide: wink review" in done.err
     done = wink("clean", "--yes")
     assert done.code == 0
-    assert done.err.startswith("Freed ")
+    assert "\nFreed " in done.err
     assert copies() == [pending]
+    assert not applied.exists()
+    assert not half.exists()
 
 
 def test_what_waits_is_removed_only_on_request(wink: Wink, finish: Finish, copies: Copies):
@@ -269,24 +274,98 @@ def test_runs_are_removed_by_name_after_a_question(finish: Finish, copies: Copie
     assert copies() == [other]
 
 
-def test_dumps_stay_with_their_runs_unless_they_go_too(
-    wink: Wink, finish: Finish, copies: Copies, tmp_path: Path
+def test_a_run_is_removed_with_its_steps_and_kept_with_them(
+    wink: Wink, finish: Finish, tmp_path: Path
 ):
-    dumps = tmp_path / "places" / "state" / "wink" / "dumps"
-
-    def count() -> int:
-        return len({each.name.partition(".")[0] for each in dumps.iterdir()})
-
-    finish()
+    runs = tmp_path / "places" / "state" / "wink" / "runs"
+    pending = finish()
     finish(code=0, options=["--apply"])
-    assert count() == 2
+    wink("run", "x", "--workspace", tmp_path, "--model", "scripted:none", "--discard")
     assert wink("clean", "--yes").code == 0
-    assert count() == 2
-    done = wink("clean", "--dumps", "--yes")
+    assert list(runs.iterdir()) == [pending]
+    assert wink("log", pending.name).code == 0
+
+
+# what the user did in the copy of a run, and what is said about it
+EDITS = {
+    "nothing": (lambda _: None, ""),
+    "edited an applied file": (
+        lambda root: (root / "calc.py").write_text("mine\n"),
+        "edited since the review: calc.py",
+    ),
+    "made a file": (lambda root: (root / "notes").touch(), "edited since the review: notes"),
+    "removed a file": (
+        lambda root: (root / "docs" / "notes.md").unlink(),
+        "edited since the review: docs/notes.md",
+    ),
+    "edited an ignored file": (
+        lambda root: (root / ".env").write_text("KEY=1\n"),
+        "edited since the review: .env",
+    ),
+    "damaged the record": (
+        lambda root: (root.parent / "review.json").write_text("{"),
+        "cannot be checked (The record of the working copy is damaged",
+    ),
+    "removed the record": (
+        lambda root: (root.parent / "review.json").unlink(),
+        "cannot be checked (Not a working copy",
+    ),
+    "damaged the store": (
+        lambda root: shutil.rmtree(root.parent / "snapshots"),
+        "cannot be checked (",
+    ),
+    "damaged the run": (lambda root: (root.parent / "run.json").write_text("{"), ""),
+}
+
+
+@pytest.mark.parametrize("edit_copy", EDITS)
+@pytest.mark.parametrize("ending", ["--apply", "--quiet"])
+def test_only_what_is_proven_to_be_decided_and_unedited_is_removed(
+    wink: Wink, finish: Finish, project: Path, edit_copy: str, ending: str
+):
+    (project / ".gitignore").write_text(".env\n")
+    place = finish(code=0 if ending == "--apply" else 3, options=[ending])
+    change, says = EDITS[edit_copy]
+    change(place / "workspace")
+    done = wink("clean", "--yes")
     assert done.code == 0
-    assert count() == 1
-    assert wink("clean", "--dumps", copies()[0].name, "--yes").code == 0
-    assert list(dumps.iterdir()) == []
+    is_removed = ending == "--apply" and not says
+    assert place.exists() != is_removed, done.err
+    if is_removed:
+        return
+    assert f"kept: {place.name} (" in done.err
+    assert says in done.err or ending == "--quiet"
+    assert (place / "workspace").is_dir()
+    done = wink("clean", "--all", "--yes")
+    assert done.code == 0
+    assert "  lost with it: " in done.out
+    assert not place.exists()
+
+
+def test_a_run_that_is_edited_after_the_list_was_printed_is_kept(finish: Finish, copies: Copies):
+    place = finish(code=0, options=["--apply"])
+    terminal = Terminal("clean")
+    terminal.wait_for(r"\[y/N\]: \Z")
+    (place / "workspace" / "calc.py").write_text("mine\n")
+    terminal.type("y\n")
+    done = terminal.end()
+    assert done.code == 1
+    assert "it was changed meanwhile" in done.out
+    assert copies() == [place]
+
+
+def test_a_further_copy_is_decided_about_by_itself(wink: Wink, finish: Finish, copies: Copies):
+    place = finish(code=0, options=["--apply"])
+    record = read_run(place)
+    assert isinstance(record, RunRecord)
+    with new_copy(place, record) as further:
+        (further / "workspace").mkdir()
+        (further / "review.json").write_text("{")
+    assert wink("clean", "--yes").code == 0
+    assert copies() == [further]
+    assert wink("log", place.name).code == 0
+    assert wink("clean", f"{place.name}-2", "--yes").code == 0
+    assert not further.exists()
 
 
 def test_in_the_temporary_directory_only_what_has_a_record_is_a_run(
@@ -349,6 +428,5 @@ def test_ids_are_completed(finish: Finish, command: str):
 
 def test_a_path_is_completed_where_no_id_begins_so(own_places: None):
     context = run_command.make_context("run", ["x"])
-    for complete_word in (complete_run, complete_dump):
-        [item] = complete_word(context, run_command.params[0], "./x")
-        assert item.type in {"dir", "file"}
+    [item] = complete_run(context, run_command.params[0], "./x")
+    assert item.type == "file"

@@ -52,8 +52,10 @@ def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
     project: Path, script: Script, copies: Copies, phase: str, number: signal.Signals, code: int
 ):
     model = script(edit(), "Done.")
+    options = ("--dump", project.parent / "dumps") if phase == "dump" else ()
+    arguments = (phase, str(int(number)), project, model, "--apply", *options)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, phase, str(int(number)), project, model, "--apply"],
+        [sys.executable, "-c", PROGRAM, *arguments],
         capture_output=True,
         text=True,
         env=dict(os.environ),

@@ -11,17 +11,17 @@ import click
 import pytest
 
 from weakincentives.cli.config import ConfigError
-from weakincentives.cli.state import (
-    create_directory,
-    exclusive_lock,
-    find_place,
-    find_places,
-    is_locked,
-    new_place,
+from weakincentives.cli.runs import (
+    find_run,
+    list_places,
+    new_copy,
+    new_run,
     new_session_id,
     place_id,
-    runs_directory,
+    read_run,
+    steps_path,
 )
+from weakincentives.cli.state import create_directory, exclusive_lock, is_locked, runs_directory
 from weakincentives.contrib.review import working_copy
 
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -29,15 +29,19 @@ SESSION = UUID("ab12cd34-0000-4000-8000-000000000000")
 
 
 def new(session_id: UUID = SESSION) -> Path:
-    with new_place(session_id) as place:
-        (place / "file").touch()
+    with new_run(session_id, Path("/project")) as place:
+        steps_path(place).touch()
         return place
 
 
+def find_place(argument: str) -> Path | None:
+    return find_run(argument).place
+
+
 def test_a_run_that_leaves_nothing_leaves_no_directory():
-    with new_place(SESSION) as place:
+    with new_run(SESSION, Path("/project")) as place:
         assert place.is_dir()
-    assert find_places() == []
+    assert list_places() == []
 
 
 def test_only_the_owner_has_access():
@@ -70,8 +74,33 @@ def test_a_state_directory_that_cannot_be_created_says_what_to_set(
         new()
 
 
-def test_a_run_is_named_by_the_beginning_of_its_session_and_a_second_copy_by_a_number():
-    assert [new().name for _ in range(3)] == ["ab12cd34", "ab12cd34-2", "ab12cd34-3"]
+def test_all_copies_of_a_run_are_in_its_directory_and_have_its_name():
+    run = new()
+    record = read_run(run)
+    assert record is not None
+    names: list[str] = []
+    for _ in range(3):
+        with new_copy(run, record) as place:
+            (place / "workspace").mkdir()
+            (place / "review.json").write_text("{}")
+        names.append(place_id(place))
+        assert find_run(names[-1]).steps == steps_path(run)
+    assert names == ["ab12cd34", "ab12cd34-2", "ab12cd34-3"]
+    assert list_places() == [run, run / "copy-2", run / "copy-3"]
+    assert find_place("ab12") == run
+
+
+def test_a_copy_that_was_removed_leaves_its_place_to_the_next():
+    run = new()
+    record = read_run(run)
+    assert record is not None
+    with new_copy(run, record) as place:
+        assert place == run
+    with new_copy(run, record) as place:  # it was killed while it was made
+        (place / "workspace").mkdir()
+    with new_copy(run, record) as place:
+        assert place == run
+        assert not (run / "workspace").exists()
 
 
 def test_an_id_is_never_the_number_of_a_step():
@@ -80,10 +109,8 @@ def test_an_id_is_never_the_number_of_a_step():
 
 def test_a_beginning_names_a_run_and_an_ambiguous_one_names_them():
     first, second = new(), new(UUID("ab99cd34-0000-4000-8000-000000000000"))
-    third = new()
     assert find_place("ab9") == find_place(str(second)) == second
     assert find_place(str(SESSION)) == find_place("ab12cd34") == first
-    assert find_place("ab12cd34-") == third
     with pytest.raises(click.ClickException, match="Several runs begin with 'ab': ab12cd34, "):
         find_place("ab")
     with pytest.raises(click.ClickException, match="no run 'x'; wink review lists"):
@@ -95,21 +122,21 @@ def test_a_beginning_names_a_run_and_an_ambiguous_one_names_them():
 def test_a_copy_in_the_temporary_directory_is_still_found(project: Path):
     copy = working_copy(project)
     assert copy.place.parent == Path(tempfile.gettempdir())
-    assert find_places() == [copy.place]
+    assert list_places() == [copy.place]
     assert find_place(place_id(copy.place)) == copy.place
 
 
 def test_a_directory_that_is_not_a_run_is_not_found():
     for name in ("photos", "deadbeef"):
         (runs_directory() / name).mkdir(parents=True)
-    assert find_places() == [runs_directory() / "deadbeef"]
+    assert list_places() == [runs_directory() / "deadbeef"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 def test_a_copy_of_another_user_is_not_found(project: Path):
     copy = working_copy(project)
     os.chown(copy.place, 12345, 12345)
-    assert find_places() == []
+    assert list_places() == []
 
 
 HOLD = """\

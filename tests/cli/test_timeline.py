@@ -25,7 +25,7 @@ def recorded(wink: Wink, project: Path, script: Script, tmp_path: Path) -> Path:
     first = {"tool_calls": [edit()], "text": "I fix it.", "usage": usage}
     model = script(first, edit("nothing like this"), write("docs/new.txt"), "Done.")
     wink("run", "fix the mean", "--workspace", project, "--model", model)
-    [path] = (tmp_path / "places" / "state" / "wink" / "dumps").glob("*.timeline")
+    [path] = (tmp_path / "places" / "state" / "wink" / "runs").glob("*/history.timeline")
     return path
 
 

@@ -1,9 +1,13 @@
-"""`wink clean`: remove the working copies and dumps of earlier runs."""
+"""`wink clean`: remove earlier runs.
+
+By default only what is proven to be decided and not edited since. The rest is named, with the
+command to decide about it.
+"""
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,37 +17,46 @@ import click
 
 from weakincentives.cli.completion import complete_run
 from weakincentives.cli.config import ConfigError
-from weakincentives.cli.dumps import DumpPaths, default_directory, find_run_dump, list_dumps
-from weakincentives.cli.listing import print_runs, run_facts, shorten_home
+from weakincentives.cli.listing import print_runs, run_facts
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.run.digest import cache_directory
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.runs import (
-    BUSY,
-    FINISHED,
-    Run,
-    describe_run,
-    forget_removed_runs,
-    list_runs,
-)
+from weakincentives.cli.run.recovery import changed_paths, list_names
+from weakincentives.cli.runs import find_run, is_incomplete, read_run, run_directory
 from weakincentives.cli.state import (
     calls_path,
     describe_history,
     exclusive_lock,
-    find_place,
-    find_places,
-    is_locked,
     list_histories,
-    short_id,
 )
+from weakincentives.cli.status import BUSY, FINISHED, Run, State, describe_run, list_runs
 from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
 from weakincentives.cli.units import format_count, format_size, parse_duration
-from weakincentives.contrib.review.copy import remove_place
-from weakincentives.contrib.review.records import record_path
+from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
+from weakincentives.contrib.review.copy import remove_copy, remove_place
+from weakincentives.contrib.review.records import open_files, read_record, workspace_path
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import diff
+from weakincentives.filesystem.base import is_tool_output
 
 EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
 _KEPT = "apply interrupted"
 _HISTORY = "history of "
+_MAX_KEPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What would be lost with a run: text for the user, empty if it is proven to be nothing."""
+
+    fact: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether anything would be lost."""
+        return bool(self.fact)
+
+
+_NOT_DECIDED = Loss("not decided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +68,70 @@ class Selection:
     applied: bool = False
     everything: bool = False
 
-    def runs(self) -> list[Run]:
-        """Return the runs to remove; never one that a process works with.
+    def runs(self) -> tuple[dict[Run, Loss], dict[Run, Loss]]:
+        """Return the runs to remove and those to keep, with what is lost with each.
 
         Raises:
             ClickException: There is no run of that name, or it cannot be removed.
         """
         if self.names:
-            return [_find(name) for name in dict.fromkeys(self.names)]
-        return [each for each in list_runs() if self._wants(each)]
+            found = [_find(name) for name in dict.fromkeys(self.names)]
+            return {run: find_loss(run) for run in found}, {}
+        removed: dict[Run, Loss] = {}
+        kept: dict[Run, Loss] = {}
+        for run in list_runs():
+            if run.state in BUSY or not self.is_old(run.changed_at):
+                continue
+            wanted: frozenset[State] = frozenset({"applied"}) if self.applied else FINISHED
+            is_checked = self.everything or run.state in {*wanted, "damaged"}
+            loss = find_loss(run) if is_checked else _NOT_DECIDED
+            is_wanted = run.state != _KEPT and (self.everything or not loss)
+            (removed if is_wanted else kept)[run] = loss
+        return removed, kept
 
     def is_old(self, date: datetime) -> bool:
         """Return whether something that changed last at `date` is old enough."""
         return self.older_than is None or datetime.now(UTC) - date > self.older_than
 
-    def _wants(self, run: Run) -> bool:
-        if run.state in BUSY or run.state == _KEPT or not self.is_old(run.changed_at):
-            return False
-        if self.applied:
-            return run.state == "applied"
-        return self.everything or run.state in FINISHED
+
+def find_loss(run: Run) -> Loss:
+    """Return what would be lost with a run: changes that nobody decided about, or later edits."""
+    if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
+        return Loss()
+    files = workspace_path(run.place)
+    try:
+        copy = open_copy(run.place)
+        if run.state not in FINISHED:
+            with Review(copy) as review:
+                waiting = changed_paths([*review.diff.entries, *review.withheld])
+            return Loss(f"not decided: {list_names(waiting)}" if waiting else "")
+        edited = _find_edits(copy)
+    except (CopyError, WinkError, OSError) as error:
+        return Loss(f"cannot be checked ({describe_error(error)}); its files are in {files}")
+    if edited:
+        return Loss(f"edited since the review: {list_names(edited)}")
+    record = read_run(run.place)
+    if record is not None and record.displaced:
+        return Loss("has files that were rolled back with a command; wink log shows the steps")
+    return Loss()
+
+
+def _find_edits(copy: WorkingCopy) -> tuple[str, ...]:
+    """Return what was changed in a copy since its changes were last reviewed or applied."""
+    record = read_run(copy.place)
+    applied = read_record(copy.place).applied
+    seen = None if record is None else record.seen
+    if seen is None:
+        seen = applied[-1].after if applied else copy.base
+    with open_files(copy) as files:
+        now = files.snapshot(tag="before cleaning")
+        changes = diff(files.view(seen), files.view(now), renames=False).entries
+        return changed_paths([each for each in changes if not is_tool_output(each.path)])
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to remove that is not a run: a dump, or the cache of digests."""
+    """Something to remove that is not a run: a history of MCP calls, or the cache of digests."""
 
     name: str
     size_bytes: int
@@ -97,14 +149,9 @@ class Item:
     "--all",
     "everything",
     is_flag=True,
-    help="Runs whose changes nobody has decided about too; those changes are lost.",
+    help="Runs with changes that nobody has decided about too; those changes are lost.",
 )
-@click.option(
-    "--dumps",
-    is_flag=True,
-    help="The dumps of removed runs, and of runs without a working copy, too; and what wink mcp"
-    " --in-place keeps for undo.",
-)
+@click.option("--histories", is_flag=True, help="What wink mcp --in-place keeps for undo too.")
 @click.option("--cache", is_flag=True, help="The cache of digests too.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
@@ -115,7 +162,7 @@ def command(
     older_than: str | None,
     applied: bool,
     everything: bool,
-    dumps: bool,
+    histories: bool,
     cache: bool,
     dry_run: bool,
     yes: bool,
@@ -123,19 +170,18 @@ def command(
 ) -> None:
     """Remove what earlier runs left behind, after asking.
 
-    By default these are runs that nobody needs to decide about: their changes were applied, they
-    changed nothing, or they were killed while the copy was made. RUN names runs to remove instead.
-    A run that goes on is never removed. An applied run that is removed cannot be undone any more.
+    By default these are finished runs; a running one is never removed. A run is finished if its
+    changes were applied, it changed nothing, or its copy was discarded, and nobody edited the copy
+    since. RUN names runs to remove instead. A removed run cannot be undone, shown or continued.
     """
     _check_options(runs, older_than, applied=applied, everything=everything)
     selection = Selection(runs, _parse_age(older_than), applied, everything)
-    chosen = selection.runs()
+    chosen, kept = selection.runs()
     items = [
-        *(_find_dumps(chosen, selection) if dumps else ()),
-        *(_find_histories(selection) if dumps and not runs else ()),
+        *(_find_histories(selection) if histories and not runs else ()),
         *(_find_cache() if cache else ()),
     ]
-    cleaner = Cleaner(chosen, items)
+    cleaner = Cleaner(chosen, kept, items)
     if not as_json:
         cleaner.print_list()
     code = 0
@@ -160,30 +206,40 @@ def _check_options(
 
 
 class Cleaner:
-    """Removes runs and files, one after the other, and goes on after an error."""
+    """Removes runs and files, one after the other, and continues after an error."""
 
-    def __init__(self, runs: Sequence[Run], items: Sequence[Item]) -> None:
+    def __init__(
+        self, runs: Mapping[Run, Loss], kept: Mapping[Run, Loss], items: Sequence[Item]
+    ) -> None:
         """Begin with nothing removed."""
         self._runs = runs
+        self._kept = kept
         self._items = items
         self._freed: int = 0
         self._errors: dict[str, str] = {}
         self._done = 0
 
     def print_list(self) -> None:
-        """Print what would be removed."""
-        print_runs(self._runs, as_json=False)
+        """Print what would be removed, what is lost with it, and what is kept."""
+        for run, loss in self._runs.items():
+            print_runs([run], as_json=False)
+            if loss:
+                echo(f"  lost with it: {loss.fact}", err=False)
         for each in self._items:
             echo(f"{each.name}  {format_size(each.size_bytes)}", err=False)
         if not self._runs and not self._items:
-            echo(
-                "Nothing to remove; --all removes runs too whose changes wait, --dumps dumps"
-                f" (in {shorten_home(default_directory())})."
-            )
+            echo("Nothing to remove.")
+        for run, loss in list(self._kept.items())[:_MAX_KEPT]:
+            advice = f"to decide: wink review {run.name}"
+            if run.state == "damaged":
+                advice = f"wink clean {run.name} removes it"
+            echo(f"kept: {run.name} ({run.state}, {loss.fact}); {advice}")
+        if len(self._kept) > _MAX_KEPT:
+            echo(f"kept: {len(self._kept) - _MAX_KEPT} more; wink review lists them")
 
     def confirm(self) -> bool:
         """Ask whether to remove it."""
-        waiting = sum(each.state not in FINISHED for each in self._runs)
+        waiting = sum(bool(each) for each in self._runs.values())
         size = format_size(sum(each.size_bytes for each in (*self._runs, *self._items)))
         lost = f"; the changes of {format_count(waiting, 'run')} are lost" if waiting else ""
         discard_typeahead()
@@ -198,11 +254,12 @@ class Cleaner:
             return f"removing, {self._done:,} of {total:,}, {format_size(self._freed)} freed"
 
         with LinesView().show_activity(describe):
-            for run in self._runs:
-                self._try(run.name, run.size_bytes, lambda run=run: _remove_run(run))
+            for run, loss in _further_copies_first(self._runs):
+                self._try(
+                    run.name, run.size_bytes, lambda run=run, loss=loss: _remove_run(run, loss)
+                )
             for item in self._items:
                 self._try(item.name, item.size_bytes, lambda item=item: _remove_files(item.paths))
-        forget_removed_runs()
         return EXIT_FAILED if self._errors else 0
 
     def print_result(self, code: int) -> None:
@@ -217,7 +274,8 @@ class Cleaner:
         files = [{"name": each.name, "size_bytes": each.size_bytes} for each in self._items]
         data = {
             "removed": self._done > 0,
-            "runs": [run_facts(each) for each in self._runs],
+            "runs": [{**run_facts(run), "lost": loss.fact} for run, loss in self._runs.items()],
+            "kept": [{**run_facts(run), "lost": loss.fact} for run, loss in self._kept.items()],
             "files": files,
             "freed_bytes": self._freed,
             "errors": self._errors,
@@ -226,13 +284,10 @@ class Cleaner:
 
     def _count(self) -> str:
         counts = [format_count(len(self._runs), "run")] if self._runs else []
-        dumps = sum(each.name.startswith("dump ") for each in self._items)
-        if dumps:
-            counts.append(format_count(dumps, "dump"))
         histories = sum(each.name.startswith(_HISTORY) for each in self._items)
         if histories:
             counts.append(format_count(histories, "history", "histories"))
-        if len(self._items) > dumps + histories:
+        if len(self._items) > histories:
             counts.append("the cache of digests")
         return " and ".join(counts)
 
@@ -247,11 +302,23 @@ class Cleaner:
         self._done += 1
 
 
-def _remove_run(run: Run) -> None:
-    with exclusive_lock(run.place):
-        # a copy that is removed half has no record: it cannot be mistaken for a whole one
-        record_path(run.place).unlink(missing_ok=True)
-        remove_place(run.place)
+def _remove_run(run: Run, loss: Loss) -> None:
+    directory = run_directory(run.place)
+    if not directory.is_dir():
+        return  # with the first copy of its run
+    now = describe_run(run.place)
+    is_same = now is not None and now.state == run.state
+    with exclusive_lock(directory):
+        # the user may have edited the copy, or decided something, since the list was printed
+        if not is_same or find_loss(run) != loss:
+            raise click.ClickException("it was changed meanwhile; try again")
+        others = [each for each in list_runs() if run_directory(each.place) == directory]
+        if run.place == directory and len(others) == 1:
+            remove_place(directory)
+        else:
+            remove_copy(run.place)
+            if run.place != directory:
+                remove_place(run.place)
 
 
 def _remove_files(paths: Sequence[Path]) -> None:
@@ -262,11 +329,15 @@ def _remove_files(paths: Sequence[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def _further_copies_first(runs: Mapping[Run, Loss]) -> list[tuple[Run, Loss]]:
+    """Return the runs so that the directory of one is removed after its further copies."""
+    return sorted(runs.items(), key=lambda each: run_directory(each[0].place) == each[0].place)
+
+
 def _find(name: str) -> Run:
-    place = find_place(name).absolute()
-    run = describe_run(place)
-    # half a copy is known only by its name
-    if run is None or (run.original is None and place not in find_places()):
+    place = find_run(name).place
+    run = None if place is None else describe_run(place)
+    if run is None:
         raise click.ClickException(f"Not a run: {name!r}; wink review lists the runs")
     if run.state in BUSY:
         raise click.ClickException(f"The run {run.name} is {run.state}; wait until it has ended")
@@ -276,20 +347,6 @@ def _find(name: str) -> Run:
             f" roll it back first: wink review {run.name} --recover"
         )
     return run
-
-
-def _find_dumps(removed: Sequence[Run], selection: Selection) -> Iterator[Item]:
-    """Yield the dumps of the runs that are removed, and of those that are gone already."""
-    gone = {each.place for each in removed}
-    kept = {find_run_dump(each.place) for each in list_runs() if each.place not in gone}
-    ours = {find_run_dump(each.place) for each in removed}
-    for name, date in list_dumps().items():
-        files = DumpPaths(default_directory() / name)
-        if files in kept or (selection.names and files not in ours):
-            continue
-        is_old = files in ours or selection.is_old(datetime.fromtimestamp(date / 1e9, UTC))
-        if is_old and not is_locked(files.timeline):
-            yield _item(f"dump {short_id(name)}", *files)
 
 
 def _find_histories(selection: Selection) -> Iterator[Item]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import LAST, find_dump, find_folder
+from weakincentives.cli.completion import complete_run
+from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
 from weakincentives.debug import SnapshotStore, export_page
@@ -16,7 +16,7 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 
 
 @click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
-@click.argument("dump", default=LAST, shell_complete=complete_dump)
+@click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."
 )
@@ -37,7 +37,7 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 @click.option("--show-secrets", is_flag=True, help="Do not mask keys in the exported file.")
 def command(
     *,
-    dump: str,
+    run: str,
     port: int,
     host: str,
     allow_remote: bool,
@@ -48,18 +48,27 @@ def command(
 ) -> None:
     """Look at a recorded session in the browser.
 
-    DUMP is a dump, a run, or a directory of dumps; by default the newest dump. The page
-    shows every step: what the model said and called, the files as they were, what changed.
+    RUN is the ID of a run or its beginning, last (the default), or the path of a session dump or
+    of a directory of them. The page shows every step: what the model said and called, the files
+    as they were, what changed.
     """
     if show_secrets and export is None:
         raise click.UsageError("--show-secrets needs --export; the page itself masks nothing")
-    with closing(SnapshotStore(find_folder(dump) or find_dump(dump).stem)) as store:
+    with closing(SnapshotStore(_find_session(run))) as store:
         if export is not None:
             _export(store, export, show_secrets=show_secrets)
         else:
             server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
             with suppress(KeyboardInterrupt):
                 server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
+
+
+def _find_session(argument: str) -> Path:
+    """Return the steps of a run, or a path outside of the runs, which may have other formats."""
+    found = find_run(argument, "steps")
+    if found.place is not None and not found.steps.exists():
+        raise click.ClickException(describe_missing_steps(found))
+    return found.steps
 
 
 def _announce(address: ServerAddress, *, as_json: bool, opens: bool) -> None:

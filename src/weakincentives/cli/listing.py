@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.runs import Run
 from weakincentives.cli.state import state_directory
+from weakincentives.cli.status import Run
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.units import format_count, format_date, format_size
 from weakincentives.posix import display_path

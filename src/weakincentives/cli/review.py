@@ -17,8 +17,9 @@ from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.resolution import EXIT_CONFLICT, EXIT_KEPT
 from weakincentives.cli.run.workspace import name_copy_on_error
-from weakincentives.cli.runs import list_runs, note_changes
-from weakincentives.cli.state import exclusive_lock, find_place, place_id
+from weakincentives.cli.runs import find_run, note_changes, place_id, run_directory
+from weakincentives.cli.state import exclusive_lock
+from weakincentives.cli.status import list_runs
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -63,8 +64,8 @@ def command(
 ) -> None:
     """Review the changes that a run left in its working copy.
 
-    RUN is the ID of a run or its beginning, the directory of its working copy, or last. Without
-    RUN, list the runs, the newest first: ID, state, date, size, directory and task.
+    RUN is the ID of a run or its beginning, a path, or last. Without RUN, list the runs, the
+    newest first: ID, state, date, size, directory and task.
     """
     if run is None:
         if action.kind != "ask" or undo or recover:
@@ -74,13 +75,14 @@ def command(
     if sum((undo, recover, action.kind != "ask")) > 1:
         option = "undo" if undo else "recover"
         raise click.UsageError(f"--{option} cannot be combined with another action; use one")
-    place = find_place(run)
+    found = find_run(run, "copy")
+    place = found.steps if found.place is None else found.place
     if recover and not has_record(place):
         _recover_without_copy(place, as_json=as_json)
         return
     copy = _open_copy(place)
     with (
-        exclusive_lock(copy.place),
+        exclusive_lock(run_directory(copy.place)),
         Review(copy) as review,
         name_copy_on_error(copy.place, KeyboardInterrupt),
     ):
@@ -217,7 +219,7 @@ def _failure(error: BaseException) -> click.ClickException:
 
 
 def _list_runs(workspace: Path | None, *, as_json: bool) -> None:
-    runs = list_runs()
+    runs = [each for each in list_runs() if each.state != "recorded"]
     if workspace is not None:
         wanted = Path(os.path.realpath(workspace))
         runs = [each for each in runs if each.original == wanted]

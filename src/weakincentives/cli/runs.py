@@ -1,294 +1,420 @@
-"""Runs that left a working copy: the record of each, and the state that follows from its facts.
+"""Runs: one directory and one ID for each, its record, and the finder that every command uses.
 
-The record, `run.json` in the place of the copy, says what the run was and how it ended. Whether it
-still goes on is known from its lock, and whether its changes were applied from the record of the
-copy, so that a kill at any moment leaves no wrong state.
+    runs/ID/
+      run.json          what the run is and how it ended
+      history.timeline  its steps
+      workspace/        its working copy, with history/ (snapshots) and review.json (applies)
+      copy-2/           a further copy of a branch, with the same three and a run.json
+
+The ID is the beginning of the session's ID. Whether a run is running is known from the lock on its
+directory, so that a kill at any moment leaves no wrong state.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import re
+import shlex
+import tempfile
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
+from uuid import UUID, uuid4
 
+import click
+
+from weakincentives.cli.config import ConfigError
 from weakincentives.cli.state import (
     create_directory,
-    find_places,
-    is_locked,
-    place_id,
-    state_directory,
+    exclusive_lock,
+    own_directories,
+    runs_directory,
 )
 from weakincentives.contrib.review import CopyError, Review
+from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import (
     Application,
     CopyRecord,
-    history_path,
+    has_record,
     read_record,
     store_record,
     workspace_path,
 )
-from weakincentives.contrib.review.recovery import is_interrupted
 from weakincentives.filesystem import FilesystemSnapshot
-from weakincentives.posix import read_regular
+from weakincentives.posix import display_path, read_regular
+from weakincentives.runtime.timeline import SUFFIX
 from weakincentives.serde import SerdeError, decode, encode
 
-Status: TypeAlias = Literal["running", "done", "failed", "cancelled"]
-State: TypeAlias = Literal[
-    "running",
-    "in review",
-    "pending",
-    "applied",
-    "partly applied",
-    "apply interrupted",
-    "failed",
-    "interrupted",
-    "empty",
-    "incomplete",
-]
-FINISHED: frozenset[State] = frozenset({"applied", "empty", "incomplete"})
-"""The states in which a copy has no changes that wait for a decision."""
-BUSY: frozenset[State] = frozenset({"running", "in review"})
-"""The states in which a process works with the copy."""
+Status: TypeAlias = Literal["copying", "running", "done", "failed", "cancelled"]
+LAST = "last"
+"""The argument that names the newest run."""
 MCP_MODEL = "mcp"
 """What stands for the model in the record of a session of MCP clients."""
-_RECORD = "run.json"
-_LAST = "last"  # in the state directory
+RUN_RECORD = "run.json"
+"""The name of the record of a run."""
 _MAX_RECORD = 16 * 1024 * 1024
-_MAX_SIZED = 20_000  # files whose sizes are added up
+_STEPS = f"history{SUFFIX}"
+_COPY = "copy-"
+_ID_LENGTH = 8
+_NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
+_MAX_COPIES = 1_000
+_TEMPORARY = "wink-run-"  # where the library makes copies
+_EARLIER_LINK = "timeline"  # earlier versions recorded elsewhere
+_MAX_NAMES = 5
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a run was, and how it ended."""
+    """What a run was in one of its copies, and how it ended."""
 
     session_id: str
     task: str
     model: str
     created_at: datetime
+    original: str = ""
+    """The directory that it works on."""
+    began_at: datetime = _LONG_AGO
+    """When it began, or was continued last."""
     status: Status = "running"
     answer: str = ""
     """The last answer of the model."""
     changes: int | None = None
-    """The paths that waited for a decision when somebody last looked; None if nobody did."""
+    """The paths that waited for a decision at the last review; None without one."""
     applies: int = 0
     """The number of applies at that time."""
+    seen: FilesystemSnapshot | None = None
+    """The files at that time."""
     since: FilesystemSnapshot | None = None
     """The files when the last instruction was given; None if that was the task."""
+    displaced: dict[int, FilesystemSnapshot] = field(default_factory=dict[int, FilesystemSnapshot])
+    """The files before a command was rolled back, by its step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A run in the list of runs."""
+class RunFiles:
+    """What an argument of the command line names."""
 
-    name: str
-    place: Path
-    state: State
-    created_at: datetime
-    changed_at: datetime
-    size_bytes: int
-    """The size of the copy and its history; files may share blocks with the original."""
-    original: Path | None = None
-    task: str | None = None
-    model: str | None = None
-    session_id: str | None = None
-    changes: int | None = None
-    """The paths that wait for a decision, if known."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastRun:
-    """Where the newest run on a directory was made, and where its steps are recorded."""
-
-    original: str
-    place: str
-    timeline: str | None = None
-    """None if they are not recorded."""
+    steps: Path
+    """The recorded steps, which need not exist."""
+    place: Path | None = None
+    """The copy, or where it was; None for a recording outside of the runs."""
 
     @property
-    def is_gone(self) -> bool:
-        """Whether neither its copy nor its recording is left."""
-        return not any(os.path.lexists(each) for each in (self.place, self.timeline or ""))
+    def is_further_copy(self) -> bool:
+        """Whether the argument named a further copy, and not the run."""
+        return self.place is not None and run_directory(self.place) != self.place
+
+    @property
+    def name(self) -> str:
+        """The short name that `find_run` understands."""
+        return str(self.steps) if self.place is None else place_id(self.place)
 
 
-def note_last_run(original: Path, place: Path, timeline: Path | None) -> None:
-    """Record that a run is the newest on a directory."""
-    run = LastRun(str(original), str(place), None if timeline is None else str(timeline))
-    store_record(create_directory(_LAST), _last_name(original), encode(run))
+# --- the directory ---
 
 
-def read_last_run(original: Path) -> LastRun | None:
-    """Return the newest run on a directory; None if it is not known, or gone."""
-    found = _read_last(state_directory() / _LAST / _last_name(original))
-    return None if found is None or found.is_gone or found.original != str(original) else found
+def steps_path(directory: Path) -> Path:
+    """Return where the steps of a run are recorded."""
+    return directory / _STEPS
 
 
-def forget_removed_runs() -> None:
-    """Remove the records about the newest runs on directories if these runs are gone."""
-    for path in (state_directory() / _LAST).glob("*.json"):
-        found = _read_last(path)
-        if found is not None and found.is_gone:
-            path.unlink(missing_ok=True)
+def run_directory(place: Path) -> Path:
+    """Return the directory of the run that a copy belongs to."""
+    is_inside = place.name.startswith(_COPY) and place.parent.parent == runs_directory()
+    return place.parent if is_inside else place
 
 
-def _last_name(original: Path) -> str:
-    return f"{sha256(os.fsencode(original)).hexdigest()}.json"
+def copy_name(place: Path) -> str:
+    """Return the name of a copy in its run, as the steps record it."""
+    return "." if run_directory(place) == place else place.name
 
 
-def _read_last(path: Path) -> LastRun | None:
+def is_copy_name(name: object) -> TypeGuard[str]:
+    """Return whether it is the name of a copy; steps may come from elsewhere."""
+    return isinstance(name, str) and re.fullmatch(rf"\.|{_COPY}\d+", name) is not None
+
+
+def place_id(place: Path) -> str:
+    """Return the short name of a copy that `find_run` understands; its path if it has none."""
+    run = run_directory(place)
+    if run.parent == runs_directory():
+        return run.name if place == run else f"{run.name}-{place.name.removeprefix(_COPY)}"
+    if place.parent == Path(tempfile.gettempdir()) and place.name.startswith(_TEMPORARY):
+        return place.name.removeprefix(_TEMPORARY)
+    return str(place)
+
+
+def list_places() -> list[Path]:
+    """Return the copies of all runs, or where they were."""
+    places: list[Path] = []
+    for run in own_directories(runs_directory()):
+        if _NAME.fullmatch(run.name) or has_record(run):
+            places += [run, *own_directories(run, _COPY)]
+    # anyone may use such a name in the temporary directory: only what has a record is a copy
+    temporary = own_directories(Path(tempfile.gettempdir()), _TEMPORARY)
+    return sorted([*places, *filter(has_record, temporary)])
+
+
+def new_session_id() -> UUID:
+    """Return a random ID; its beginning names no run, and is not the number of a step."""
+    while True:
+        found = uuid4()
+        name = short_id(found)
+        if not name.isdecimal() and not os.path.lexists(runs_directory() / name):
+            return found
+
+
+def short_id(session_id: UUID) -> str:
+    """Return the beginning of a session's ID, which names its run."""
+    return str(session_id)[:_ID_LENGTH]
+
+
+@contextmanager
+def new_run(session_id: UUID, original: Path, name: str | None = None) -> Generator[Path]:
+    """Create and lock the directory of a run; at the end it is removed if nothing is in it.
+
+    Raises:
+        ConfigError: It cannot be created.
+    """
+    run = create_directory("runs") / (name or short_id(session_id))
     try:
-        return decode(read_regular(path, _MAX_RECORD), LastRun)
+        run.mkdir(0o700)
+    except FileExistsError:
+        raise ConfigError(f"The run exists already: {run.name!r}; try again") from None
+    with exclusive_lock(run):
+        try:
+            now = datetime.now(UTC)
+            write_run(run, RunRecord(str(session_id), "", "", now, str(original), now, "copying"))
+            yield run
+        finally:
+            _remove_empty(run)
+
+
+@contextmanager
+def new_copy(run: Path, record: RunRecord) -> Generator[Path]:
+    """Return a place for a new copy of a run, whose directory is locked."""
+    place = run
+    for number in range(2, _MAX_COPIES):
+        if not os.path.lexists(workspace_path(place)) or is_incomplete(place):
+            remove_copy(place)  # what a kill left of it
+            break
+        place = run / f"{_COPY}{number}"
+    place.mkdir(0o700, exist_ok=True)
+    now = datetime.now(UTC)
+    write_run(
+        place,
+        replace(
+            record, began_at=now, status="copying", changes=None, applies=0, seen=None, since=None
+        ),
+    )
+    try:
+        yield place
+    finally:
+        if place != run:
+            _remove_empty(place)
+
+
+def is_incomplete(place: Path) -> bool:
+    """Return whether a process was killed while it made a copy, so that nobody worked in it."""
+    if not workspace_path(place).is_dir():
+        return not steps_path(place).exists()
+    record = read_run(place)
+    return record is not None and record.status == "copying" and not has_record(place)
+
+
+def _remove_empty(place: Path) -> None:
+    """Remove a directory that has neither a copy nor steps; its record is of no use."""
+    kept = {entry.name for entry in os.scandir(place)} - {RUN_RECORD}
+    if not kept:
+        remove_place(place)
+
+
+# --- the record ---
+
+
+def write_run(place: Path, record: RunRecord) -> None:
+    """Replace the record of the run in a copy atomically."""
+    store_record(place, RUN_RECORD, encode(record))
+
+
+def read_run(place: Path) -> RunRecord | None:
+    """Return the record of the run in the copy at `place`; None without a readable one."""
+    try:
+        return decode(read_regular(place / RUN_RECORD, _MAX_RECORD), RunRecord)
     except (OSError, SerdeError):
         return None
 
 
 def begin_run(
-    place: Path,
-    *,
-    session_id: str,
-    task: str,
-    model: str,
-    since: FilesystemSnapshot | None = None,
+    place: Path, *, task: str, model: str, since: FilesystemSnapshot | None = None
 ) -> None:
-    """Record that a run begins, or goes on, in the copy at `place`."""
-    record = read_run(place)
-    if record is None:
-        record = RunRecord(session_id, task, model, datetime.now(UTC))
-    record = replace(record, status="running", changes=None, since=since)
-    store_record(place, _RECORD, encode(record))
-
-
-def rename_run(place: Path, task: str) -> None:
-    """Record another task of a run, once it is known."""
+    """Record that a run begins, or is continued, in the copy at `place`."""
     record = read_run(place)
     if record is not None:
-        store_record(place, _RECORD, encode(replace(record, task=task)))
-
-
-def end_run(place: Path, status: Status, answer: str = "") -> None:
-    """Record how a run ended, and what the model answered."""
-    record = read_run(place)
-    if record is not None:
-        store_record(place, _RECORD, encode(replace(record, status=status, answer=answer)))
-
-
-def note_changes(review: Review) -> None:
-    """Record how many changes of a run wait for a decision now."""
-    place = review.copy.place
-    record = read_run(place)
-    if record is not None:
-        applies = len(_settled(read_record(place)))
-        store_record(
+        is_new = not record.task
+        write_run(
             place,
-            _RECORD,
-            encode(replace(record, changes=len(review.diff.entries), applies=applies)),
+            replace(
+                record,
+                task=task if is_new else record.task,
+                model=model if is_new else record.model,
+                began_at=datetime.now(UTC),
+                status="running",
+                changes=None,
+                since=since,
+            ),
         )
 
 
-def read_run(place: Path) -> RunRecord | None:
-    """Return the record of the run in the copy at `place`; None if it has none."""
-    try:
-        return decode(read_regular(place / _RECORD, _MAX_RECORD), RunRecord)
-    except (OSError, SerdeError):
-        return None
-
-
-def list_runs() -> list[Run]:
-    """Return all runs, the newest first."""
-    found = [run for place in find_places() if (run := describe_run(place)) is not None]
-    return sorted(found, key=lambda each: each.created_at, reverse=True)
-
-
-def describe_run(place: Path) -> Run | None:
-    """Return the run whose copy is at `place`; None if it is gone."""
-    try:
-        changed_at = _date(place.stat().st_mtime)
-    except OSError:
-        return None
+def update_run(place: Path, **facts: object) -> None:
+    """Record facts of a run, if it has a record."""
     record = read_run(place)
-    try:
-        copy = read_record(place)
-    except CopyError:
-        copy = None
-    if copy is None or not workspace_path(place).is_dir():
-        state = "running" if is_locked(place) else "incomplete"
-        size = sum(_sizes(place))
-        return Run(place_id(place), place, state, changed_at, changed_at, size)
-    with suppress(OSError):
-        changed_at = max(changed_at, _date((place / _RECORD).stat().st_mtime))
-    return Run(
-        name=place_id(place),
-        place=place,
-        state=_find_state(place, record, copy),
-        created_at=copy.base.created_at if record is None else record.created_at,
-        changed_at=changed_at,
-        size_bytes=_measure(place, copy),
-        original=Path(copy.original),
-        task=None if record is None else record.task,
-        model=None if record is None else record.model,
-        session_id=None if record is None else record.session_id,
-        changes=None if record is None else _count_waiting(record, copy),
+    if record is not None:
+        write_run(place, replace(record, **facts))  # pyright: ignore[reportArgumentType]
+
+
+def note_changes(review: Review) -> None:
+    """Record how many changes of a run wait for a decision now, and the files as they are."""
+    place = review.copy.place
+    update_run(
+        place,
+        changes=len(review.diff.entries),
+        applies=len(settled_applies(read_record(place))),
+        seen=review.state,
     )
 
 
-def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord) -> State:
-    if is_locked(place):
-        return "running" if record is None or record.status == "running" else "in review"
-    if is_interrupted(Path(copy.original), place):
-        return "apply interrupted"
-    waiting = None if record is None else _count_waiting(record, copy)
-    if _settled(copy):
-        return "partly applied" if waiting else "applied"
-    if waiting == 0:
-        return "empty"
-    return "pending" if record is None else _STATES[record.status]
-
-
-_STATES: dict[Status, State] = {
-    "running": "interrupted",  # nobody has the lock: it was killed
-    "cancelled": "interrupted",
-    "failed": "failed",
-    "done": "pending",
-}
-
-
-def _count_waiting(record: RunRecord, copy: CopyRecord) -> int | None:
-    """Return how many paths wait for a decision; None if that is not known."""
-    applies = _settled(copy)
-    if record.changes is None or len(applies) < record.applies:
-        return None  # it was killed, or an apply was undone since
-    applied: set[str] = set()
-    for each in applies[record.applies :]:
-        applied.update(set(each.accepted_paths) - each.contents.keys())  # the latter only in part
-    return max(0, record.changes - len(applied))
-
-
-def _settled(copy: CopyRecord) -> list[Application]:
+def settled_applies(copy: CopyRecord) -> list[Application]:
     """Return the applies that have happened; one is recorded before it begins."""
     return [each for each in copy.applied if each.is_settled and each.accepted_paths]
 
 
-def _measure(place: Path, copy: CopyRecord) -> int:
-    if copy.size_bytes is None:
-        return sum(_sizes(place))
-    return copy.size_bytes + sum(_sizes(history_path(place)))
+# --- the finder ---
 
 
-def _sizes(directory: Path) -> Iterator[int]:
-    """Yield the sizes of the files below a directory; of a bounded number of files."""
-    pending, count = [directory], 0
-    while pending and count < _MAX_SIZED:
-        with suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(Path(entry.path))
-                    else:
-                        count += 1
-                        yield entry.stat(follow_symlinks=False).st_size
+def find_run(argument: str, needs: Literal["steps", "copy"] | None = None) -> RunFiles:
+    """Return the run that an argument names: its ID or a prefix, a path, or `last`.
+
+    A path is that of a run, of a copy or its workspace, or of recorded steps.
+
+    Args:
+        argument: The argument.
+        needs: What the newest run must have to be `last`.
+
+    Raises:
+        ClickException: There is none, or several.
+    """
+    path = Path(argument).expanduser()
+    if argument not in {"", LAST} and (found := _find_path(path)) is not None:
+        return found
+    places = list_places()
+    if argument == LAST:
+        return _find_last(places, needs)
+    names = {place_id(each): each for each in places}
+    matches = match_ids(argument, names.keys())
+    if len(matches) == 1:
+        place = names[matches[0]]
+        return RunFiles(steps_path(run_directory(place)), place)
+    if matches:
+        shown = ", ".join(map(display_path, matches[:_MAX_NAMES]))
+        more = " and more" if len(matches) > _MAX_NAMES else ""
+        raise click.ClickException(
+            f"Several runs begin with {argument!r}: {shown}{more}; type more of it"
+        )
+    raise click.ClickException(
+        f"There is no run {argument!r}; wink review lists the runs, and completes their IDs"
+    )
 
 
-def _date(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def find_last_run(original: Path) -> RunFiles:
+    """Return the newest run of a model on a directory.
+
+    Raises:
+        ClickException: There is none.
+    """
+    found = [
+        (record.began_at, place)
+        for place in list_places()
+        if (record := read_run(place)) is not None
+        and record.original == str(original)
+        and record.model != MCP_MODEL
+    ]
+    if not found:
+        raise click.ClickException(
+            f"No run worked on {str(original)!r}, so there is none to continue; start one with"
+            ' wink run "..."'
+        )
+    place = max(found)[1]
+    return RunFiles(steps_path(run_directory(place)), place)
+
+
+def match_ids(argument: str, names: Collection[str]) -> list[str]:
+    """Return the names that an argument may mean: the same one, or those that begin with it.
+
+    A whole session ID means the run that is called by its beginning. A run comes before its
+    further copies, which have its name and a number.
+    """
+    with suppress(ValueError):
+        argument = short_id(UUID(argument)) if len(argument) > _ID_LENGTH else argument
+    if argument in names:
+        return [argument]
+    found = sorted(each for each in names if argument and each.startswith(argument))
+    return found[:1] if len({each.partition("-")[0] for each in found}) == 1 else found
+
+
+def describe_missing_steps(found: RunFiles) -> str:
+    """Return why a run has no steps, and what to do."""
+    place = found.place
+    if place is not None and (place / _EARLIER_LINK).is_symlink():
+        return (
+            f"The steps of the run {found.name} were recorded by an earlier version, in"
+            f" {str(Path(os.path.realpath(place / _EARLIER_LINK)))!r}, which cannot be continued;"
+            f" to decide about its changes: wink review {found.name}"
+        )
+    if place is None:
+        return f"There is no run {str(found.steps)!r}; wink review lists the runs"
+    record = read_run(place)
+    if record is not None and record.status in {"copying", "running"}:
+        task = shlex.quote(record.task) if record.task else '"..."'
+        return (
+            f"The run {found.name} was stopped before its first step was recorded; start it again:"
+            f" wink run {task}"
+        )
+    return (
+        f"The steps of the run {found.name} were not recorded; to decide about its changes:"
+        f" wink review {found.name}"
+    )
+
+
+def _find_path(path: Path) -> RunFiles | None:
+    if path.exists():
+        for place in (path.absolute(), path.absolute().parent):
+            if has_record(place) or read_run(place) is not None:
+                return RunFiles(steps_path(run_directory(place)), place)
+    return RunFiles(path) if path.exists() or "/" in str(path) else None
+
+
+def _find_last(places: Sequence[Path], needs: Literal["steps", "copy"] | None) -> RunFiles:
+    def has(place: Path) -> bool:
+        if needs == "steps":
+            return steps_path(run_directory(place)).exists()
+        return needs is None or has_record(place)
+
+    found = [(_began_at(each), each) for each in places if has(each)]
+    if not found:
+        raise click.ClickException(
+            f"No runs are kept in {str(runs_directory())!r}; start one with wink run"
+        )
+    place = max(found)[1]
+    return RunFiles(steps_path(run_directory(place)), place)
+
+
+def _began_at(place: Path) -> datetime:
+    record = read_run(place)
+    if record is not None:
+        return record.began_at
+    with suppress(OSError, CopyError):
+        return read_record(place).base.created_at
+    return _LONG_AGO

@@ -1,8 +1,6 @@
-"""The state directory: where runs and dumps are kept, the short ID of each run, and its lock.
+"""The state directory, to which only its owner has access, and locks on what is in it.
 
-It is `$XDG_STATE_HOME/wink`, by default `~/.local/state/wink`, and only its owner has access.
-`runs/ID` has the working copy of a run. The ID is the beginning of the session's ID, so that one
-name finds the copy, the dump and the steps.
+It is `$XDG_STATE_HOME/wink`, by default `~/.local/state/wink`.
 """
 
 import fcntl
@@ -11,31 +9,21 @@ import json
 import os
 import re
 import stat
-import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import click
 
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.terminal import describe_error
-from weakincentives.contrib.review.records import has_record
 from weakincentives.posix import display_path, read_regular
 
-LAST = "last"
-"""The argument that names the newest run."""
 _HISTORIES, _CALLS = "history", "calls"
 _HISTORY_LENGTH = 32
 _HISTORY_LOCK, _HISTORY_MARKER = "wink.users", "wink.json"  # of a snapshot store
 _MAX_MARKER = 64 * 1024
-_ID_LENGTH = 8
-_NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
-_MAX_PLACES = 1_000  # of one session
-_OLD_PREFIX = "wink-run-"  # earlier versions kept copies in the temporary directory
-_MAX_NAMES = 5
 _LOCK_SECONDS = 0.5  # whoever looks whether a run goes on has the lock for a moment
 _LOCK_INTERVAL = 0.02
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}!,])")
@@ -50,7 +38,7 @@ def state_directory() -> Path:
 
 
 def runs_directory() -> Path:
-    """Return the directory of the working copies, which need not exist."""
+    """Return the directory of the runs, which need not exist."""
     return state_directory() / "runs"
 
 
@@ -87,7 +75,7 @@ def calls_path(store: Path) -> Path:
 
 def list_histories() -> list[Path]:
     """Return the snapshot stores of directories that no process uses now."""
-    found = _own_directories(state_directory() / _HISTORIES)
+    found = own_directories(state_directory() / _HISTORIES)
     return sorted(each for each in found if not is_locked(each / _HISTORY_LOCK))
 
 
@@ -107,59 +95,20 @@ def state_exclusions(original: Path) -> tuple[str, ...]:
     return ("/" + _GLOB_CHARACTERS.sub(r"\\\1", inside),)
 
 
-def new_session_id() -> UUID:
-    """Return a random ID whose beginning is not a number, which would be that of a step."""
-    while True:
-        found = uuid4()
-        if not short_id(str(found)).isdecimal():
-            return found
-
-
-def short_id(session_id: str) -> str:
-    """Return the beginning of a session's ID, which names its run."""
-    return session_id[:_ID_LENGTH]
-
-
 @contextmanager
-def new_place(session_id: UUID) -> Generator[Path, None, None]:
-    """Create the directory of a run and lock it; its name is the beginning of the session's ID.
-
-    A session that has one already gets another, with a number.
-
-    Raises:
-        ConfigError: There is no state directory.
-    """
-    runs = create_directory("runs")
-    name = short_id(str(session_id))
-    for number in range(1, _MAX_PLACES):
-        place = runs / (name if number == 1 else f"{name}-{number}")
-        with suppress(FileExistsError):
-            place.mkdir(0o700)
-            break
-    else:
-        raise ConfigError(f"There are too many copies of the run {name!r}; remove some of them")
-    try:
-        with exclusive_lock(place):
-            yield place
-    finally:
-        with suppress(OSError):  # it is not empty: there is a working copy in it
-            place.rmdir()
-
-
-@contextmanager
-def exclusive_lock(place: Path) -> Generator[None, None, None]:
-    """Lock a working copy, so that half a run is neither applied nor removed.
+def exclusive_lock(directory: Path) -> Generator[None, None, None]:
+    """Lock the directory of a run, so that half a run is neither applied nor removed.
 
     Raises:
         ClickException: Another process has the lock.
     """
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + _LOCK_SECONDS
         while not _try_lock(descriptor):
             if time.monotonic() > end:
                 raise click.ClickException(
-                    f"The working copy is in use: {str(place)!r}; wait until the run has ended"
+                    f"The run is in use: {str(directory)!r}; wait until it has ended"
                 )
             time.sleep(_LOCK_INTERVAL)
         yield
@@ -168,7 +117,7 @@ def exclusive_lock(place: Path) -> Generator[None, None, None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process works in a working copy, or records a timeline, now."""
+    """Return whether a process works in a run, or uses a store, now."""
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
@@ -177,73 +126,6 @@ def is_locked(path: Path) -> bool:
         return not _try_lock(descriptor)
     finally:
         os.close(descriptor)
-
-
-def find_places() -> list[Path]:
-    """Return the directories of the runs, unfinished ones and those of earlier versions too."""
-    old = Path(tempfile.gettempdir())
-    ours = (
-        each
-        for each in _own_directories(runs_directory())
-        if _NAME.fullmatch(each.name) or has_record(each)
-    )
-    # anybody may use such a name there: only what has a record is a run
-    earlier = (each for each in _own_directories(old, _OLD_PREFIX) if has_record(each))
-    return sorted([*ours, *earlier])
-
-
-def place_id(place: Path) -> str:
-    """Return the short name of a run that `find_place` understands; its path if it has none."""
-    if place.parent == runs_directory():
-        return place.name
-    if place.parent == Path(tempfile.gettempdir()) and place.name.startswith(_OLD_PREFIX):
-        return place.name.removeprefix(_OLD_PREFIX)
-    return str(place)
-
-
-def find_place(argument: str) -> Path:
-    """Return the directory of the run that an argument of the command line names.
-
-    That is the directory itself, the ID of the run or its beginning, or `last`.
-
-    Raises:
-        ClickException: There is none, or several.
-    """
-    path = Path(argument).expanduser()
-    if has_record(path) or "/" in argument:
-        return path
-    places = find_places()
-    if argument == LAST and places:
-        return max(places, key=_date)
-    found = match_ids(argument, [place_id(each) for each in places])
-    if len(found) == 1:
-        return next(each for each in places if place_id(each) == found[0])
-    if found:
-        raise click.ClickException(describe_several("runs", argument, found))
-    if argument and path.is_dir():
-        return path
-    raise click.ClickException(
-        f"There is no run {argument!r}; wink review lists the runs, and completes their IDs"
-    )
-
-
-def match_ids(argument: str, names: Sequence[str]) -> list[str]:
-    """Return the names that an argument may mean: the same one, or those that begin with it.
-
-    A whole session ID means the run that is called by its beginning.
-    """
-    if argument in names:
-        return [argument]
-    if len(argument) == len(str(UUID(int=0))) and short_id(argument) in names:
-        return [short_id(argument)]
-    return sorted(each for each in names if argument and each.startswith(argument))
-
-
-def describe_several(what: str, argument: str, found: Sequence[str]) -> str:
-    """Return the error of an argument that means several names."""
-    names = ", ".join(map(display_path, found[:_MAX_NAMES]))
-    more = "" if len(found) <= _MAX_NAMES else " and more"
-    return f"Several {what} begin with {argument!r}: {names}{more}; type more of it"
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -262,7 +144,7 @@ def _close_to_others(path: Path) -> None:
         path.chmod(0o700)
 
 
-def _own_directories(directory: Path, prefix: str = "") -> list[Path]:
+def own_directories(directory: Path, prefix: str = "") -> list[Path]:
     """Return the directories of this user; others may create some in the temporary directory."""
     found: list[Path] = []
     with suppress(OSError), os.scandir(directory) as entries:
@@ -272,9 +154,3 @@ def _own_directories(directory: Path, prefix: str = "") -> list[Path]:
                     if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                         found.append(directory / entry.name)
     return found
-
-
-def _date(place: Path) -> int:
-    with suppress(OSError):
-        return place.stat().st_mtime_ns
-    return 0

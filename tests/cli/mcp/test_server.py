@@ -85,7 +85,7 @@ def test_changes_in_a_copy_wait_for_a_review(
     assert "edit_file calc.py  [tester #1, " in log
     assert "undo call 2 (write_file by tester #1)  [tester #1, " in log
     assert "undo call 3 (undo by tester #1)  [tester #1, " in log
-    with closing(SnapshotStore(place.parent.parent / "dumps")) as store:
+    with closing(SnapshotStore(place / "history.timeline")) as store:
         recording = store.session().open()
         assert recording.step(3).client == "tester #1"
         assert SessionView(store.session(), recording).rows()[2]["client"] == "tester #1"
@@ -105,7 +105,7 @@ def test_a_client_that_calls_nothing_leaves_nothing(
 
     talk(project, work, "--read-only")
     assert copies() == []
-    assert list((tmp_path / "places" / "state" / "wink" / "dumps").iterdir()) == []
+    assert list((tmp_path / "places" / "state" / "wink" / "runs").iterdir()) == []
 
 
 def test_changes_in_place_are_made_at_once_and_recorded(
@@ -136,8 +136,8 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert not (before / "docs" / "new.md").exists()
     store = tmp_path / "places" / "state" / "wink" / "history"
     assert store.stat().st_mode & 0o077 == 0
-    assert f"history of {project}" in wink("clean", "--dumps", "--dry-run").out
-    assert wink("clean", "--dumps", "--yes").code == 0
+    assert f"history of {project}" in wink("clean", "--histories", "--dry-run").out
+    assert wink("clean", "--histories", "--yes").code == 0
     assert not list(store.iterdir())
 
 

@@ -104,10 +104,20 @@ def test_a_copy_inside_of_the_original_is_refused(original: Path) -> None:
 
 
 def test_a_place_that_is_in_use_is_refused(original: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    with pytest.raises(CopyError, match="not empty"):
+    (tmp_path / "workspace").write_text("precious")
+    with pytest.raises(CopyError, match="has a working copy already"):
         working_copy(original, place=tmp_path)
-    assert (tmp_path / "mine").read_text() == "precious"
+    assert (tmp_path / "workspace").read_text() == "precious"
+
+
+def test_what_else_is_in_a_place_stays_when_its_copy_goes(original: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "mine").write_text("precious")
+    copy = working_copy(original, place=place)
+    with Review(copy) as review:
+        review.discard()
+    assert [each.name for each in place.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["missing", "original/README.md"])

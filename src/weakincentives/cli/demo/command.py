@@ -42,6 +42,7 @@ from weakincentives.cli.demo.script import (
     Turn,
 )
 from weakincentives.cli.demo.view import (
+    RECORDING,
     SESSION,
     Line,
     Step,
@@ -64,7 +65,7 @@ from weakincentives.filesystem import (
 from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import ToolInvoked, checkpoint, get_filesystem_snapshot, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
-from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
+from weakincentives.runtime.timeline import SessionRecorder
 from weakincentives.sandbox import (
     ISOLATED,
     LocalSandbox,
@@ -112,7 +113,7 @@ def command(
         except StoryError as error:
             raise click.ClickException(f"{error}; please report it") from error
         if debug is not None:
-            ctx.invoke(debug, dump=str(dump / f"{_NAME}{SUFFIX}"), as_json=as_json)
+            ctx.invoke(debug, run=str(dump / RECORDING), as_json=as_json)
 
 
 def _find_command(ctx: click.Context, name: str) -> click.Command | None:
@@ -284,7 +285,7 @@ class Story:
         """
         yield self._copy_project()
         self._dump.mkdir(0o700, parents=True, exist_ok=True)
-        recording = self._dump / f"{_NAME}{SUFFIX}"
+        recording = self._dump / RECORDING
         with (
             self._create_section() as workspace,
             SessionRecorder(self._session, recording, self._files),

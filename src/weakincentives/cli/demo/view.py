@@ -14,9 +14,13 @@ from typing import Literal, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
+from weakincentives.runtime.timeline import SUFFIX
+
 Style: TypeAlias = Literal["plain", "quiet", "call", "said", "good", "bad", "added", "removed"]
 SESSION = "session"
 """The directory of the session dump, below the kept directory."""
+RECORDING = f"demo{SUFFIX}"
+"""The recorded steps, in that directory."""
 
 
 class StoryError(RuntimeError):
@@ -171,7 +175,7 @@ def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
             "run the tests of the project",
             f"(cd {shlex.quote(str(keep))} && python3 -m unittest)",
         )
-        yield "look at every step", f"{wink} log {shlex.quote(str(keep / SESSION))}"
+        yield "look at every step", f"{wink} log {shlex.quote(str(keep / SESSION / RECORDING))}"
     yield "get ready for a real model", f"{wink} doctor"
     yield "see what a run can do", f"{wink} run -h"
 

@@ -20,12 +20,10 @@ from mcp.types import CallToolResult, Implementation, TextContent
 
 from weakincentives import __version__
 from weakincentives.cli.config import ConfigError, Settings, load_settings
-from weakincentives.cli.dumps import dump_directory, dump_id, link_timeline
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
 from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.recovery import keep_heartbeat
 from weakincentives.cli.run.sandbox import (
     COMMAND_ENVIRONMENT,
     NO_COMMANDS,
@@ -36,18 +34,23 @@ from weakincentives.cli.run.sandbox import (
     resolve_variables,
 )
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
-from weakincentives.cli.runs import MCP_MODEL, Status, begin_run, end_run, note_changes, rename_run
-from weakincentives.cli.state import (
-    calls_path,
-    history_path,
-    new_place,
+from weakincentives.cli.runs import (
+    MCP_MODEL,
+    Status,
+    begin_run,
+    copy_name,
+    new_run,
     new_session_id,
+    note_changes,
     place_id,
-    state_directory,
+    steps_path,
+    update_run,
 )
+from weakincentives.cli.state import calls_path, history_path, state_directory
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
+from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
@@ -62,7 +65,7 @@ from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer
 from weakincentives.posix import display_path
 from weakincentives.runtime.session import Session, dump_session_tree
-from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
+from weakincentives.runtime.timeline import SessionRecorder
 from weakincentives.sandbox import create_sandbox
 
 _TASK = "MCP"
@@ -78,6 +81,8 @@ class _Place:
 
     directory: Path
     filesystem: HostFilesystem
+    run: Path
+    """The directory of the run in which the session is recorded."""
     copy: WorkingCopy | None = None
 
     @property
@@ -99,7 +104,8 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
         sandbox = resolve_sandbox(settings["sandbox"], hosts, options.directory)
     session = Session(session_id=new_session_id())
     with ExitStack() as stack:
-        place = stack.enter_context(_open_place(options, settings, session))
+        run = stack.enter_context(new_run(session.session_id, options.directory))
+        place = stack.enter_context(_open_place(options, settings, run))
         stack.enter_context(_record(options, settings, session, place))
         workspace = _create_workspace(options, settings, session, place, sandbox, stack)
         _print_start(options, place, sandbox)
@@ -157,7 +163,7 @@ async def _call_tool(
 
 @contextmanager
 def _open_place(
-    options: ServeOptions, settings: Settings, session: Session
+    options: ServeOptions, settings: Settings, run: Path
 ) -> Generator[_Place, None, None]:
     if options.in_place or options.read_only:  # what changes nothing needs no copy
         _check_history(options)
@@ -165,21 +171,20 @@ def _open_place(
         with HostFilesystem(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
         ) as filesystem:
-            yield _Place(options.directory, filesystem)
+            begin_run(run, task=_TASK, model=MCP_MODEL)
+            yield _Place(options.directory, filesystem, run)
+        update_run(run, status="done")
         return
-    with new_place(session.session_id) as place:
-        exclude = settings["exclude"] or ()
-        copy = create_copy(options.directory, exclude, place, LinesView())
-        with name_copy_on_error(place):
-            begin_run(place, session_id=str(session.session_id), task=_TASK, model=MCP_MODEL)
-            with (
-                keep_heartbeat(place),
-                _finish_copy(copy),
-                HostFilesystem(
-                    copy.root, git_dir=copy.git_dir, exclusive=True, limits=_LIMITS
-                ) as filesystem,
-            ):
-                yield _Place(options.directory, filesystem, copy)
+    copy = create_copy(options.directory, settings["exclude"] or (), run, LinesView())
+    begin_run(run, task=_TASK, model=MCP_MODEL)
+    with (
+        name_copy_on_error(run),
+        _finish_copy(copy),
+        HostFilesystem(
+            copy.root, git_dir=copy.git_dir, exclusive=True, limits=_LIMITS
+        ) as filesystem,
+    ):
+        yield _Place(options.directory, filesystem, run, copy)
 
 
 def _check_history(options: ServeOptions) -> None:
@@ -200,7 +205,7 @@ def _finish_copy(copy: WorkingCopy) -> Generator[None, None, None]:
         yield
         status = "done"
     finally:
-        end_run(copy.place, status)
+        update_run(copy.place, status=status)
         _keep_changes(copy)
 
 
@@ -224,12 +229,10 @@ def _keep_changes(copy: WorkingCopy) -> None:
 def _record(
     options: ServeOptions, settings: Settings, session: Session, place: _Place
 ) -> Generator[None, None, None]:
-    """Record every call, and dump the session at the end; the server works without it too."""
+    """Record every call, and dump the session on request; the server works without it too."""
     if options.no_dump:
         yield
         return
-    directory = dump_directory(settings["dump"])
-    path = directory / f"{session.session_id}{SUFFIX}"
     derived = DerivedFiles(place.filesystem)
 
     def keep_written(event: FilesystemEvent) -> None:
@@ -239,18 +242,15 @@ def _record(
 
     unsubscribe = place.filesystem.subscribe(keep_written)
     try:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
         details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": derived.paths}
         recorder = SessionRecorder(
             session,
-            path,
+            steps_path(place.run),
             place.filesystem,
             details=details,
             leave_out=derived,
             base=None if place.copy is None else place.copy.base,
         )
-        if place.copy is not None:
-            link_timeline(place.copy.place, path)
     except (WinkError, OSError, ValueError) as error:
         echo(f"wink: the session is not recorded: {describe_error(error)}")
         yield
@@ -260,27 +260,30 @@ def _record(
     finally:
         unsubscribe()
         recorder.close()
-        _finish_recording(recorder, session, directory)
+        _finish_recording(recorder, session, settings["dump"], place_id(place.run))
 
 
-def _finish_recording(recorder: SessionRecorder, session: Session, directory: Path) -> None:
+def _finish_recording(
+    recorder: SessionRecorder, session: Session, dump: str | None, run: str
+) -> None:
     if recorder.problem is not None:
         echo(f"wink: {recorder.problem}")
     if recorder.last == _FIRST_STEP:  # no client called anything
-        recorder.path.unlink(missing_ok=True)
+        remove_place(recorder.path)
         return
     try:
-        dump_session_tree(session, directory)
+        if dump is not None:
+            dump_session_tree(session, Path(dump).expanduser())
     except (WinkError, OSError, ValueError) as error:
         echo(f"wink: the dump was not written: {describe_error(error)}")
-    name = shlex.quote(dump_id(recorder.path))
+    name = shlex.quote(run)
     echo(f"Every call: wink log {name}; in the browser: wink debug {name}")
 
 
 def _describe(options: ServeOptions, place: _Place) -> dict[str, object]:
     return {
         "workspace": str(options.directory),
-        "copy": None if place.copy is None else str(place.copy.place),
+        "copy": None if place.copy is None else copy_name(place.copy.place),
         "dialect": options.dialect,
         "read_only": options.read_only,
     }
@@ -350,7 +353,7 @@ def _review_options(place: _Place) -> dict[str, Any]:
         if client.name not in names and len(names) < _MAX_CLIENTS:
             names.append(client.name)
             with suppress(OSError):  # a full disk must not end the call
-                rename_run(copy.place, f"{_TASK}: {', '.join(names)}")
+                update_run(copy.place, task=f"{_TASK}: {', '.join(names)}")
 
     copy = place.copy
     hint = (

@@ -24,7 +24,6 @@ from weakincentives.cli.config import (
     describe_server,
     load_settings,
 )
-from weakincentives.cli.dumps import dump_directory, find_last_run, link_timeline
 from weakincentives.cli.run.action import Action, action_options, check_repository
 from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
 from weakincentives.cli.run.continuation import EarlierRun
@@ -39,7 +38,7 @@ from weakincentives.cli.run.sandbox import (
     resolve_sandbox,
     resolve_variables,
 )
-from weakincentives.cli.run.start import JobOptions, Start, find_timeline_path
+from weakincentives.cli.run.start import JobOptions, Start
 from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
@@ -47,13 +46,20 @@ from weakincentives.cli.run.workspace import (
     name_copy_on_error,
     resolve_workspace,
 )
-from weakincentives.cli.runs import begin_run, end_run, note_last_run
-from weakincentives.cli.state import new_place, new_session_id
+from weakincentives.cli.runs import (
+    begin_run,
+    find_last_run,
+    new_run,
+    new_session_id,
+    run_directory,
+    steps_path,
+    update_run,
+)
+from weakincentives.cli.steps import open_steps
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import Timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -188,7 +194,7 @@ def run_options(command: F) -> F:
     "--continue",
     "is_continued",
     is_flag=True,
-    help="Go on with the last run on the directory; TASK says what to do next, if anything.",
+    help="Continue the last run on the directory; TASK says what to do next, if anything.",
 )
 @click.option(
     "--workspace",
@@ -203,14 +209,14 @@ def run_options(command: F) -> F:
 @click.option(
     "--dump",
     metavar="DIR",
-    help="Directory for the recorded steps and the dump, with an archive of the files.",
+    help="Write the session and the files at the end to DIR too; wink export does it later.",
 )
-@click.option("--no-dump", is_flag=True, help="Write neither a dump nor the steps.")
+@click.option("--no-dump", is_flag=True, help="Do not record the steps.")
 @click.option(
     "--dump-all",
     is_flag=True,
     default=None,
-    help="Dump and record also .git, virtual environments, node_modules and ignored files.",
+    help="Record also .git, virtual environments, node_modules and ignored files.",
 )
 @click.option(
     "--record",
@@ -244,10 +250,10 @@ def command(
         if no_dump or options["exclude"]:
             option = "--no-dump" if no_dump else "--exclude"
             raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
-        settings = load_settings(original, file=config, environment=os.environ, options=options)
-        with Timeline(find_last_run(original, dump_directory(settings["dump"]))) as timeline:
+        found = find_last_run(original)
+        with open_steps(found) as timeline:
             code = resume_run(
-                EarlierRun(timeline),
+                EarlierRun(found, timeline),
                 None if task is None else _read_task(task),
                 original,
                 output,
@@ -264,7 +270,7 @@ def command(
     @contextmanager
     def begin(view: View) -> Generator[Start, None, None]:
         session = Session(session_id=new_session_id())
-        with new_place(session.session_id) as place:
+        with new_run(session.session_id, original) as place:
             yield Start(create_copy(original, settings["exclude"] or (), place, view), session)
 
     code = execute_job(
@@ -273,7 +279,7 @@ def command(
         begin,
         original=original,
         output=output,
-        dump=None if no_dump else dump_directory(settings["dump"]),
+        is_recorded=not no_dump,
         record=record,
         attachments=attachments,
     )
@@ -291,7 +297,7 @@ def resume_run(
     record: Path | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> int:
-    """Go on with an earlier run; return the exit code."""
+    """Continue an earlier run; return the exit code."""
     if attachments and instruction is None:
         raise click.UsageError("--attach needs an instruction; say what to do with it")
     task = run.check_instruction(instruction)
@@ -301,7 +307,6 @@ def resume_run(
         lambda view: run.begin(original, instruction, view),
         original=original,
         output=output,
-        dump=run.timeline.parent,
         record=record,
         attachments=attachments,
     )
@@ -314,7 +319,7 @@ def execute_job(
     *,
     original: Path,
     output: OutputOptions,
-    dump: Path | None,
+    is_recorded: bool = True,
     record: Path | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> int:
@@ -329,17 +334,14 @@ def execute_job(
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
         options = replace(
-            _job_options(task, settings, dialect, dump, original), attachments=tuple(attachments)
+            _job_options(task, settings, dialect, original), attachments=tuple(attachments)
         )
         check_options(adapter, options.model_options)
         with disable_echo():
             start = stack.enter_context(begin(view))
             copy, continuation, since = start.copy, start.continuation, start.since
-            # at once: a run that is killed can be found by it
-            path = dump and find_timeline_path(dump, start.session, continuation)
-            if path is not None:
-                link_timeline(copy.place, path)
-            note_last_run(original, copy.place, path)
+            if is_recorded:
+                options = replace(options, steps=steps_path(run_directory(copy.place)))
             stack.enter_context(name_copy_on_error(copy.place))
             print_start(view, copy, adapter, options)
         report = Report(view, copy, is_silent=output.as_json)
@@ -356,13 +358,12 @@ def execute_job(
             with disable_echo():
                 begin_run(
                     copy.place,
-                    session_id=str(start.session.session_id),
                     task=options.task,
                     model=f"{adapter.name}:{adapter.model}",
                     since=since,
                 )
                 result = job.run()
-                end_run(copy.place, result.status, result.answer)
+                update_run(copy.place, status=result.status, answer=result.answer)
             ending = report.finish(result, output.action, since)
             if ending.reply is None:
                 return ending.exit_code
@@ -375,9 +376,7 @@ def execute_job(
             cancellation = CancellationToken()
 
 
-def _job_options(
-    task: str, settings: Settings, dialect: DialectName, dump: Path | None, original: Path
-) -> JobOptions:
+def _job_options(task: str, settings: Settings, dialect: DialectName, original: Path) -> JobOptions:
     sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
     return JobOptions(
         task,
@@ -390,8 +389,7 @@ def _job_options(
         test=_test_command(settings, sandbox),
         command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
         seconds=settings["deadline"],
-        dump=dump,
-        dump_files=settings["dump"] is not None,
+        dump=None if settings["dump"] is None else Path(settings["dump"]).expanduser().absolute(),
         dump_all=settings["dump_all"] is True,
         digest=settings["digest"] is not False,
         instructions=settings["project_instructions"] is not False,

@@ -1,13 +1,14 @@
-"""Going on with an earlier run: which one, at which step, in which copy, with which settings.
+"""Continue an earlier run: at which step, in which copy, with which settings.
 
-Its copy is used again if it is still there. If everything in it was applied, the run goes on in a
-new copy of the directory as it is now. If the copy is gone, or an earlier step was chosen, a new
-copy gets the files of that step.
+Its copy is used again if it is still there. If everything in it was applied, the run continues in
+a new copy of the directory as it is now. If the copy was removed, or an earlier step was chosen, a
+new copy gets the files of that step. All of them are in the directory of the run.
 """
 
 import os
 import shlex
-from collections.abc import Generator, Mapping
+import shutil
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,19 +26,33 @@ from weakincentives.cli.config import (
     describe_server,
     load_settings,
 )
-from weakincentives.cli.dumps import StepArgument, dump_id, find_linked_timeline, parse_step
-from weakincentives.cli.run.recovery import CopyState, list_names, recover_copy
+from weakincentives.cli.run.recovery import CopyState, compare_with_step, list_names
 from weakincentives.cli.run.start import Continuation, Start, add_instruction, is_answered
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
-from weakincentives.cli.runs import read_run
-from weakincentives.cli.state import exclusive_lock, find_places, new_place, state_exclusions
+from weakincentives.cli.runs import (
+    RunFiles,
+    RunRecord,
+    copy_name,
+    is_copy_name,
+    is_incomplete,
+    new_copy,
+    new_run,
+    new_session_id,
+    place_id,
+    read_run,
+    run_directory,
+    short_id,
+    steps_path,
+)
+from weakincentives.cli.state import exclusive_lock, state_exclusions
+from weakincentives.cli.steps import StepArgument, parse_step
 from weakincentives.cli.terminal import shorten
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import copy_of_states
-from weakincentives.contrib.review.records import read_record
+from weakincentives.contrib.review.records import read_record, workspace_path
 from weakincentives.filesystem import SkippedEntry
-from weakincentives.runtime.timeline import Timeline, TimelineError
+from weakincentives.runtime.timeline import StepRecord, Timeline, TimelineError
 
 # what a timeline may decide: it may come from somebody else, so it chooses neither a server nor
 # a key, nor where commands run
@@ -63,38 +78,34 @@ class EarlierRun:
 
     def __init__(
         self,
+        run: RunFiles,
         timeline: Timeline,
         *,
         step: str | None = None,
-        place: Path | None = None,
         branch: str | None = None,
     ) -> None:
         """Look at a run.
 
         Args:
+            run: Where it is.
             timeline: Its recording.
             step: The step that the user chose, if any.
-            place: The working copy that the user named, if any.
             branch: A name for the branch, if other steps follow already.
 
         Raises:
-            ClickException: The run is still going on, or there is no such step.
+            ClickException: The run is still running, or there is no such step.
         """
         if timeline.is_recording:
             raise click.ClickException(
-                f"The run is still going on: {str(timeline.path)!r}; resume it when it has ended"
+                f"The run {run.name} is still running; continue it when it has ended"
             )
+        self._run = run
         self._timeline = timeline
         self._branch = branch
         self._can_reuse = step is None
-        self._places = _places_by_step(timeline)
-        self.step: int = self._find_step(step, place)
+        self._copies = copies_by_step(timeline)
+        self.step: int = self._find_step(step)
         self.details: Mapping[str, Any] = _recorded_details(timeline, self.step)
-
-    @property
-    def timeline(self) -> Path:
-        """The recording."""
-        return self._timeline.path
 
     def find_original(self, workspace: Path | None) -> Path:
         """Return the directory to apply changes to.
@@ -124,7 +135,7 @@ class EarlierRun:
             ConfigError: Only the user may choose the server or the program of the recorded model.
         """
         settings = load_settings(original, file=config, environment=os.environ, options=options)
-        run, source = self.details, str(self.timeline)
+        run, source = self.details, str(self._run.steps)
         given = dict(settings.given)
         model = run.get("model")
         is_same_model = options.get("model") in (None, model)
@@ -160,73 +171,108 @@ class EarlierRun:
         """
         messages = self._messages()
         if instruction is None and is_answered(messages):
-            command = f'wink resume {shlex.quote(dump_id(self.timeline))} "..."'
+            command = f'wink resume {shlex.quote(self._run.name)} "..."'
             raise click.UsageError(
                 f"The run had ended at step {self.step}; say what to do next: {command}"
             )
         return instruction or str(self.details.get("task") or "continue")
 
     @contextmanager
-    def begin(
-        self, original: Path, instruction: str | None, view: View
-    ) -> Generator[Start, None, None]:
-        """Lock a working copy with the files of the step, and go on in it."""
-        copy = self._find_copy(original)
-        if copy is not None:
-            with exclusive_lock(copy.place):
-                self._check_unchanged()
-                if not _is_applied(copy):
-                    yield self._reuse_copy(copy, instruction, view)
-                    return
-        session = self._timeline.session(self.step, unknown="data")
-        with new_place(session.session_id) as place:
-            if copy is not None:
-                yield self._copy_again(copy, place, instruction, view)
-            else:
-                yield self._copy_step(original, place, instruction, view)
+    def begin(self, original: Path, instruction: str | None, view: View) -> Generator[Start]:
+        """Lock the run, and continue in a working copy with the files of the step."""
+        with self._open_run(original) as run:
+            self._check_unchanged()
+            copy = self._find_copy(run, original)
+            if copy is not None and not _is_applied(copy):
+                yield self._reuse_copy(copy, instruction, view)
+                return
+            with new_copy(run, self._describe_run(original)) as place:
+                if copy is not None:
+                    yield self._copy_again(copy, place, instruction, view)
+                else:
+                    yield self._copy_step(original, place, instruction, view)
+
+    @contextmanager
+    def _open_run(self, original: Path) -> Generator[Path]:
+        """Lock the directory of the run; a recording from elsewhere becomes a run first."""
+        if self._run.place is not None:
+            run = run_directory(self._run.place)
+            with exclusive_lock(run):
+                yield run
+            return
+        name = short_id(new_session_id())
+        with new_run(self._timeline.header.session_id, original, name) as run:
+            shutil.copyfile(self._run.steps, steps_path(run))
+            yield run
+
+    def _describe_run(self, original: Path) -> RunRecord:
+        """Return the record of the run for a new copy."""
+        header = self._timeline.header
+        known = None if self._run.place is None else read_run(self._run.place)
+        if known is not None:
+            return replace(known, original=str(original))
+        task, model = (str(self.details.get(name) or "") for name in ("task", "model"))
+        return RunRecord(str(header.session_id), task, model, header.created_at, str(original))
 
     # --- copies ---
 
-    def _find_copy(self, original: Path) -> WorkingCopy | None:
-        """Return the copy that has the files of the step, if it is still there and ours."""
-        recorded = self._places.get(self.step)
-        place = next((each for each in find_places() if str(each) == recorded), None)
-        if place is None or not self._can_reuse:
+    def _find_copy(self, run: Path, original: Path) -> WorkingCopy | None:
+        """Return the copy that has the files of the step; None if it was removed.
+
+        Raises:
+            ClickException: It is there and cannot be used; a new one would not have its edits.
+        """
+        name = self._copies.get(self.step)
+        if name is None or not self._can_reuse or self._run.place is None:
             return None
-        if find_linked_timeline(place) != Path(os.path.realpath(self.timeline)):
+        place = run / name
+        if not workspace_path(place).is_dir() or is_incomplete(place):
             return None
         try:
             copy = open_copy(place)
-        except CopyError:  # the run was killed while it made or removed the copy
-            return None
+        except CopyError as error:
+            raise click.ClickException(
+                f"{error}; its files are kept in {str(workspace_path(place))!r}. To continue with"
+                f" those of the last step: wink resume {self._run.name} --at {self.step}"
+            ) from error
         return copy if copy.original == original else None
 
     def _check_unchanged(self) -> None:
         if self._timeline.refresh():
             raise click.ClickException(
-                f"The run went on meanwhile: {str(self.timeline)!r}; try again"
+                f"The run {self._run.name} was continued meanwhile; try again"
             )
 
     def _reuse_copy(self, copy: WorkingCopy, instruction: str | None, view: View) -> Start:
         found = load_messages(self._timeline.messages(self.step))
         was_in_call = len(complete_results(found)) > len(found)
-        state = self._recover(copy, view, was_in_call=was_in_call)
+        state = self._compare(copy, view, was_in_call=was_in_call)
         started = self._start(copy, state, instruction, view)
         if instruction is not None:
             return started
-        record = read_run(copy.place)  # the round goes on in which the run was stopped
+        record = read_run(copy.place)  # the round continues in which the run was stopped
         return replace(started, since=None if record is None else record.since)
 
-    def _recover(self, copy: WorkingCopy, view: View, *, was_in_call: bool) -> CopyState:
+    def _compare(self, copy: WorkingCopy, view: View, *, was_in_call: bool) -> CopyState:
         files, paths = self._timeline.files(self.step), self._timeline.entries(self.step)
         with view.show_activity(lambda: "looking for changes in the copy"):
-            return recover_copy(copy, files, paths, was_in_call=was_in_call)
+            found = compare_with_step(copy, files, paths, was_in_call=was_in_call)
+        undone = {path for each in self._recent_undos() for path in each.files.paths}
+        return replace(found, edited=tuple(sorted({*found.edited, *undone})))
+
+    def _recent_undos(self) -> Iterator[StepRecord]:
+        """Yield the undos since the last step of the model, which does not know about them."""
+        for number in reversed(self._timeline.ancestors(self.step)):
+            step = self._timeline.step(number)
+            if "undoes" not in step.details:
+                return
+            yield step
 
     def _copy_again(
         self, before: WorkingCopy, place: Path, instruction: str | None, view: View
     ) -> Start:
         copy = create_copy(before.original, before.exclude, place, view)
-        state = self._recover(copy, view, was_in_call=False)
+        state = self._compare(copy, view, was_in_call=False)
         return self._start(copy, state, instruction, view, is_new=True)
 
     def _copy_step(self, original: Path, place: Path, instruction: str | None, view: View) -> Start:
@@ -256,21 +302,24 @@ class EarlierRun:
         is_new: bool = False,
         skipped: list[SkippedEntry] | None = None,
     ) -> Start:
-        edited, undone = ((), ()) if state is None else (state.edited, state.undone)
+        edited = () if state is None else state.edited
         task = shorten(str(self.details.get("task") or ""), _MAX_TASK)
         lines = [f"continuing at step {self.step}: {task}"]
         lines += [f"  not restored: {each}" for each in skipped or ()]
-        if undone:
-            lines.append(f"  undone, because the call did not finish: {list_names(undone)}")
-        if edited:
-            lines.append(f"  changed since the last step: {list_names(edited)}")
+        title = None
+        if state is not None and edited:
+            title = f"changed {state.author}"
+            undo = f"wink undo {place_id(copy.place)} {self._timeline.last + 1} --only PATH"
+            lines.append(f"  kept, {title} since the last step: {list_names(edited)}")
+            lines.append(f"  to undo such a change: {undo}")
+        steps = steps_path(run_directory(copy.place))
         facts = {
             "step": self.step,
             "task": self.details.get("task"),
-            "timeline": str(self.timeline),
+            "timeline": str(steps),
             "is_new_copy": is_new,
+            "was_in_call": state is not None and state.was_in_call,
             "edited": list(edited),
-            "undone": list(undone),
             "skipped": [each.path for each in skipped or ()],
         }
         view.emit("resumed", facts, "\n".join(lines))
@@ -280,16 +329,16 @@ class EarlierRun:
         continuation = Continuation(
             session,
             add_instruction(messages, text) if text else messages,
-            self.timeline,
             self.step,
             self._branch,
             instruction=text or None,
+            title=title,
         )
         return Start(copy, session, continuation, None if state is None else state.snapshot)
 
     # --- steps ---
 
-    def _find_step(self, step: str | None, place: Path | None) -> int:
+    def _find_step(self, step: str | None) -> int:
         if step is not None:
             found = parse_step(step)
             if found is None or found.path is not None:
@@ -297,7 +346,10 @@ class EarlierRun:
                     f"Not a step: {step!r}; a step is a number, or @NAME for a branch"
                 )
             return StepArgument(found.name).resolve(self._timeline)
-        steps = [number for number, each in self._places.items() if each == str(place)]
+        if self._run.place is None or not self._run.is_further_copy:
+            return self._timeline.last
+        name = copy_name(self._run.place)
+        steps = [number for number, each in self._copies.items() if each == name]
         return max(steps, default=self._timeline.last)
 
     def _messages(self) -> tuple[Message, ...]:
@@ -310,15 +362,15 @@ class EarlierRun:
         return messages
 
 
-def _places_by_step(timeline: Timeline) -> dict[int, str | None]:
-    """Return the working copy in which each step was recorded."""
+def copies_by_step(timeline: Timeline) -> dict[int, str | None]:
+    """Return the name of the working copy in which each step was recorded."""
     found: dict[int, str | None] = {}
     for step in timeline.steps:
-        run: object = step.details.get("run")
+        run: object = step.details.get("run") or step.details.get("mcp")
         above = None if step.parent is None else found[step.parent]
         if isinstance(run, Mapping):
             above = cast("Mapping[str, Any]", run).get("copy")
-        found[step.number] = above
+        found[step.number] = above if is_copy_name(above) else None
     return found
 
 

@@ -31,7 +31,7 @@ from weakincentives.cli.run.patch import omission_lines, print_patch, write_patc
 from weakincentives.cli.run.question import find_command, prompt, read_text, wrap_options
 from weakincentives.cli.run.resolution import Outcome, Resolution
 from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
-from weakincentives.cli.state import place_id
+from weakincentives.cli.runs import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -71,6 +71,7 @@ class Decision:
         is_end: bool = True,
         can_reply: bool = False,
         wanted: Action | None = None,
+        is_kept: bool = False,
     ) -> None:
         """Decide about `review`.
 
@@ -81,12 +82,14 @@ class Decision:
                 changes is removed.
             can_reply: Whether the user may tell the model something instead of deciding.
             wanted: What the user asked for, if `resolve` gets another action.
+            is_kept: Whether a copy without changes is kept too, for what was rolled back in it.
         """
         self._review = review
         self._is_silent = is_silent
         self._is_end = is_end
         self._can_reply = can_reply
         self._wanted = wanted
+        self._is_kept = is_kept
         self._reply: str | None = None
         self._reported: frozenset[Conflict] = frozenset()
         self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
@@ -169,7 +172,8 @@ class Decision:
             self._reply = self._ask_for_reply()
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
-        if action.kind == "discard" or (self._is_end and is_empty and not has_applied):
+        is_removed = self._is_end and is_empty and not has_applied and not self._is_kept
+        if action.kind == "discard" or is_removed:
             self._discard()
         elif not is_empty:
             root = display_path(str(self._review.copy.root))

@@ -1,11 +1,11 @@
 """The job of one run: a model works on a task in a working copy until it answers or must stop.
 
-Each tool call is atomic: it is kept or rolled back as a whole. Every step is recorded in a
-timeline as it happens, and however the run ends, a dump of the session is written.
+Each tool call is atomic: it is kept or rolled back as a whole. Every step is recorded as it
+happens. What the rollback of a command displaced is kept, because it may be a save of the user.
 """
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
-from weakincentives.cli.dumps import DumpPaths
 from weakincentives.cli.run.attachments import add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
 from weakincentives.cli.run.environment import environment_section
@@ -28,14 +27,13 @@ from weakincentives.cli.run.instructions import prepare_instructions
 from weakincentives.cli.run.network import count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
-from weakincentives.cli.run.recovery import keep_heartbeat
 from weakincentives.cli.run.result import JobResult
+from weakincentives.cli.run.rollback import RollbackKeeper
 from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
 from weakincentives.cli.run.start import (
     Continuation,
     JobOptions,
     add_instruction,
-    find_timeline_path,
 )
 from weakincentives.cli.run.verification import (
     TestCommand,
@@ -45,6 +43,7 @@ from weakincentives.cli.run.verification import (
     show_test,
 )
 from weakincentives.cli.run.view import View
+from weakincentives.cli.runs import copy_name
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.evaluation import create_engine
@@ -130,13 +129,13 @@ class Job:
         self._tests: list[TestRun] = []
         self._progress: Progress | None = None
         self._derived: DerivedFiles | None = None
+        self._keeper: RollbackKeeper | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
         with ExitStack() as stack:
-            stack.enter_context(keep_heartbeat(self._copy.place))
             filesystem = stack.enter_context(
-                # a copy of our own: nobody else changes it
+                # no other process of ours changes the copy
                 HostFilesystem(
                     self._copy.root,
                     git_dir=self._copy.git_dir,
@@ -157,6 +156,8 @@ class Job:
                 timeline=recording.path,
                 timeline_error=recording.problem,
                 last_step=recording.last_step,
+                left_out=() if self._derived is None else tuple(self._derived.paths),
+                displaced={} if self._keeper is None else self._keeper.displaced,
             )
             return self._dump(result, filesystem)
 
@@ -172,15 +173,20 @@ class Job:
         """Record the steps of the run; if that fails, the run goes on without it."""
         recording = _Recording()
         recorder = None
-        if self._options.dump is not None:
+        unsubscribe: Callable[[], object] | None = None
+        if self._options.steps is not None:
             try:
-                recorder = self._start_recording(self._options.dump, filesystem)
+                recorder = self._start_recording(self._options.steps, filesystem)
                 recording.path = recorder.path
+                if self._keeper is not None:
+                    unsubscribe = self._keeper.record(self._session, recorder)
             except (WinkError, OSError, ValueError) as error:
                 recording.problem = _describe(error)
         try:
             yield recording
         finally:
+            if unsubscribe is not None:
+                unsubscribe()
             if recorder is not None:
                 recorder.close()
                 recording.problem = recorder.problem
@@ -188,13 +194,13 @@ class Job:
                 if not recorder.last:  # not even the first step could be recorded
                     recording.path = None
 
-    def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
+    def _start_recording(self, path: Path, filesystem: HostFilesystem) -> SessionRecorder:
         before = self._continuation
         return SessionRecorder(
             self._session,
-            find_timeline_path(directory, self._session, before),
+            path,
             filesystem,
+            title=None if before is None else before.title,
             at=None if before is None else before.step,
             branch=None if before is None else before.branch,
             # the paths are noted while the files are read, before the details are written
@@ -215,7 +221,7 @@ class Job:
             "task": options.task,
             "instruction": None if self._continuation is None else self._continuation.instruction,
             "workspace": str(self._copy.original),
-            "copy": str(self._copy.place),
+            "copy": copy_name(self._copy.place),
             "exclude": list(self._copy.exclude),
             "model": f"{self._adapter.name}:{self._adapter.model}",
             "dialect": options.dialect,
@@ -253,7 +259,8 @@ class Job:
             seconds = self._options.command_seconds
             limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
             handlers = shell_handlers(sandbox, limits=limits, on_output=self._on_output)
-            extra_handlers.update(handlers)
+            self._keeper = RollbackKeeper(self._copy, filesystem, self._cancellation)
+            extra_handlers.update(self._keeper.wrap(handlers))
             self._sandbox = sandbox
         if self._options.engine is not None:
             engine = create_engine(self._options.engine, sandbox=sandbox)
@@ -392,11 +399,10 @@ class Job:
         return add_attachments(messages, self._options.attachments)
 
     def continue_with(self, result: JobResult, reply: str) -> Continuation:
-        """Return where to go on after this job, with a reply of the user."""
+        """Return where to continue after this job, with a reply of the user."""
         return Continuation(
             self._session,
             add_instruction(result.messages, reply),
-            result.timeline,
             result.last_step,
             instruction=reply,
         )
@@ -433,25 +439,14 @@ class Job:
         if directory is None:
             return result
         with self._view.show_activity(lambda: "writing the dump"):
-            files = filesystem if self._must_dump_files(directory, result) else None
-            path, problem = self._write_dump(directory, files)
-        left_out = () if self._derived is None else tuple(self._derived.paths)
-        return replace(result, dump=path, dump_error=problem, left_out=left_out)
-
-    def _must_dump_files(self, directory: Path, result: JobResult) -> bool:
-        """Return whether the dump needs an archive: the timeline has the files, if it is whole."""
-        if self._options.dump_files or result.timeline is None or result.timeline_error is not None:
-            return True
-        # an archive of an earlier round must not be older than the rest of the dump
-        return DumpPaths(directory / str(self._session.session_id)).archive.exists()
+            path, problem = self._write_dump(directory, filesystem)
+        return replace(result, dump=path, dump_error=problem)
 
     def _write_dump(
-        self, directory: Path, filesystem: HostFilesystem | None
+        self, directory: Path, filesystem: HostFilesystem
     ) -> tuple[Path | None, str | None]:
         """Return the path of the dump, or why there is none."""
         try:
-            if filesystem is None:
-                return dump_session_tree(self._session, directory), None
             try:
                 state = self._sources(filesystem)
                 return dump_session_tree(self._session, directory, state), None

@@ -1,36 +1,36 @@
 """The report of a run: what is printed at its start and at its end, and the exit code."""
 
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
-from weakincentives.cli.dumps import DumpPaths, timeline_hints
 from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
+from weakincentives.cli.run.recovery import list_names
 from weakincentives.cli.run.resolution import EXIT_FAILED, Resolution
 from weakincentives.cli.run.result import JobResult
 from weakincentives.cli.run.start import JobOptions, is_answered
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.run.warnings import copy_warnings
-from weakincentives.cli.runs import note_changes
+from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
+from weakincentives.cli.steps import step_hints
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
 from weakincentives.cli.units import (
     format_clock,
     format_cost,
     format_count,
     format_duration,
-    format_size,
     format_tokens,
 )
 from weakincentives.contrib.review import Review, WorkingCopy
@@ -152,7 +152,11 @@ class Report:
             # a run that failed before it changed anything is not worth a question
             can_reply = result.status != "failed" or has_changes
             decision = Decision(
-                review, is_silent=self._is_silent, can_reply=can_reply, wanted=wanted
+                review,
+                is_silent=self._is_silent,
+                can_reply=can_reply,
+                wanted=wanted,
+                is_kept=bool(result.displaced),
             )
             resolution = decision.resolve(action)
             state = None if resolution.reply is None else review.state
@@ -213,14 +217,20 @@ class Report:
 
     def _print_files(self, result: JobResult) -> None:
         if result.dump is not None:
-            self._print(_describe_dump(result.dump, result.left_out))
+            self._print(f"Session dump: {shorten_home(result.dump)}")
         if result.dump_error is not None:
             self._print(f"wink: the dump could not be written: {result.dump_error}")
         if result.timeline_error is not None:
             self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
+        name = place_id(self._copy.place)
         if result.timeline is not None:
-            for hint in timeline_hints(result.timeline, is_answered=is_answered(result.messages)):
+            for hint in step_hints(name, is_answered=is_answered(result.messages)):
                 self._print(hint)
+        if result.left_out:
+            self._print(f"  skipped (reproducible): {_shorten_names(result.left_out)} (--dump-all)")
+        for step, paths in result.displaced.items():
+            self._print(f"Rolled back with the command of step {step}: {list_names(paths)}")
+            self._print(f"  to get one back: wink undo {shlex.quote(name)} {step} --only PATH")
 
     def _describe(
         self, result: JobResult, resolution: Resolution, action: Action, code: int
@@ -245,6 +255,9 @@ class Report:
             "dump": None if result.dump is None else str(result.dump),
             "dump_error": result.dump_error,
             "left_out": list(result.left_out),
+            "displaced": [
+                {"step": step, "paths": list(paths)} for step, paths in result.displaced.items()
+            ],
             "timeline": None if result.timeline is None else str(result.timeline),
             "timeline_error": result.timeline_error,
             "workspace": str(self._copy.original),
@@ -283,16 +296,10 @@ def _totals(result: JobResult) -> Iterator[str]:
     yield format_duration(result.seconds * 1000)
 
 
-def _describe_dump(path: Path, left_out: Sequence[str]) -> str:
-    files = DumpPaths(path.with_suffix(""))
-    size = sum(each.stat().st_size for each in files if each.is_file())
-    text = f"Session dump: {shorten_home(path)}, {format_size(size)}"
-    if not left_out:
-        return text
-    names = ", ".join(map(display_path, sorted(left_out)[:_MAX_LEFT_OUT]))
-    more = len(left_out) - _MAX_LEFT_OUT
-    others = f" and {more} more" if more > 0 else ""
-    return f"{text}\n  left out, since they can be had again: {names}{others} (--dump-all)"
+def _shorten_names(paths: Sequence[str]) -> str:
+    names = ", ".join(map(display_path, sorted(paths)[:_MAX_LEFT_OUT]))
+    more = len(paths) - _MAX_LEFT_OUT
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _exit_code(result: JobResult, resolution: Resolution) -> int:

@@ -1,6 +1,7 @@
 """How a run ended."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -44,3 +45,5 @@ class JobResult:
     """Why the timeline is missing or incomplete."""
     last_step: int | None = None
     """The last step in the timeline."""
+    displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """The paths that the rollback of a command displaced, by the step of its call."""

@@ -1,4 +1,4 @@
-"""How a run begins: its task and limits, and for one that goes on, what was before."""
+"""Options of a run, and the run it continues."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,6 @@ from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ class JobOptions:
     command_seconds: float = MAX_SHELL_SECONDS
     """The time limit of each command."""
     seconds: float | None = None
+    steps: Path | None = None
+    """Where the steps are recorded; None if they are not."""
     dump: Path | None = None
-    """The directory for the dump and the timeline; None if nothing is written."""
-    dump_files: bool = False
-    """Whether the dump has an archive of the files, beside the timeline that has every state."""
+    """The directory for a dump of session and files at the end; None for no dump."""
     dump_all: bool = False
     """Whether derived files are dumped and recorded too."""
     digest: bool = True
@@ -53,18 +52,18 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where to go on: a session and its conversation, and the step where they are recorded."""
+    """Where to continue: a session and its conversation, and the step where they are recorded."""
 
     session: Session
     messages: tuple[Message, ...]
     """The conversation, with what the model shall do next."""
-    timeline: Path | None = None
-    """The recording; None if there is none."""
     step: int | None = None
     """The last step before; None if none is recorded."""
     branch: str | None = None
     instruction: str | None = None
     """What the user said last, if it is not recorded yet."""
+    title: str | None = None
+    """What the user or an interrupted call did since then, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +77,8 @@ class Start:
     """The files of the copy when the last instruction was given; None if that was the task."""
 
 
-def find_timeline_path(
-    directory: Path, session: Session, continuation: Continuation | None
-) -> Path:
-    """Return where a run is recorded: where it was before, or a new file in `directory`."""
-    if continuation is not None and continuation.timeline is not None:
-        return continuation.timeline
-    return directory / f"{session.session_id}{SUFFIX}"
-
-
 def is_answered(messages: Sequence[Message]) -> bool:
-    """Return whether a conversation can only go on with something new from the user."""
+    """Return whether a conversation can only continue with something new from the user."""
     last = messages[-1] if messages else None
     return last is None or (isinstance(last, AssistantMessage) and not last.tool_calls)
 

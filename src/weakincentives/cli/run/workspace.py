@@ -8,7 +8,8 @@ from pathlib import Path
 
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run.view import View
-from weakincentives.cli.state import place_id, state_directory, state_exclusions
+from weakincentives.cli.runs import place_id
+from weakincentives.cli.state import state_directory, state_exclusions
 from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import (
     ApplyInterruptedError,

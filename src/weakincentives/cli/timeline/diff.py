@@ -6,16 +6,16 @@ import sys
 import click
 
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import open_timeline, split_arguments
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.diff_view import describe_diff, show_diff
+from weakincentives.cli.steps import open_timeline, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.timeline.log import print_problem
 from weakincentives.filesystem import Diff
 
 
 @click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] [STEP [STEP]]")
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] [STEP [STEP]]")
 @click.option("--stat", is_flag=True, help="Only the changed files, with their numbers of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the patch.")
 def command(*, words: tuple[str, ...], stat: bool, as_json: bool) -> None:
@@ -23,10 +23,10 @@ def command(*, words: tuple[str, ...], stat: bool, as_json: bool) -> None:
 
     With one STEP, what that step changed; with two, what differs between them; without, what
     the whole run changed. A STEP is a number, or @NAME for the newest step of a branch.
-    DUMP comes first; without it, this is the newest run.
+    RUN comes first; without it, this is the newest run.
     """
-    dump, steps = split_arguments(words, most=2, command="diff")
-    with open_timeline(dump) as timeline:
+    run, steps = split_arguments(words, most=2, command="diff")
+    with open_timeline(run) as timeline:
         numbers = [each.resolve(timeline) for each in steps]
         with show_activity("comparing the files", is_hidden=as_json):
             if len(numbers) == 1:

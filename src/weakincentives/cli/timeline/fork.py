@@ -5,26 +5,28 @@ import shlex
 
 import click
 
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import open_timeline, split_arguments
+from weakincentives.cli.completion import complete_run
+from weakincentives.cli.runs import find_run
+from weakincentives.cli.steps import open_steps, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.runtime.timeline import TimelineError, fork_timeline
 
 
 @click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] STEP")
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
 @click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(*, words: tuple[str, ...], name: str | None, as_json: bool) -> None:
-    """Begin a branch after a step; wink resume DUMP --at @NAME continues it.
+    """Begin a branch after a step; wink resume RUN --at @NAME continues it.
 
     The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
-    step of a branch. DUMP comes first; without it, this is the newest run.
+    step of a branch. RUN comes first; without it, this is the newest run.
     """
-    dump, steps = split_arguments(words, most=1, command="fork")
+    run, steps = split_arguments(words, most=1, command="fork")
     if not steps:
         raise click.UsageError("STEP is missing; wink log shows the steps")
-    with open_timeline(dump) as timeline:
+    found = find_run(run, "steps")
+    with open_steps(found) as timeline:
         path, number = timeline.path, steps[0].resolve(timeline)
     try:
         step = fork_timeline(path, number, name)
@@ -36,5 +38,5 @@ def command(*, words: tuple[str, ...], name: str | None, as_json: bool) -> None:
     else:
         echo(
             f"Branch {step.branch!r} begins after step {number}. To continue it:"
-            f" wink resume {shlex.quote(str(path))} --at @{step.branch} 'what to do'"
+            f" wink resume {shlex.quote(found.name)} --at @{step.branch} 'what to do'"
         )

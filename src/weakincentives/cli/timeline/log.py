@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import LAST, open_timeline
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.diff_view import describe_diff
+from weakincentives.cli.runs import LAST
+from weakincentives.cli.steps import open_timeline
 from weakincentives.cli.terminal import echo, shorten
 from weakincentives.cli.units import format_count, format_duration
 from weakincentives.posix import display_path
@@ -20,17 +21,17 @@ _WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
 
 
 @click.command()
-@click.argument("dump", default=LAST, shell_complete=complete_dump)
+@click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
 @click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
-def command(*, dump: str, limit: int | None, path: str | None, as_json: bool) -> None:
+def command(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None:
     """List the steps of a run: prompts, answers and tool calls.
 
-    DUMP is a file of the dump, a session ID or its beginning, a working copy, or last, the
-    newest run, which is the default. A tool call marked ✗ failed and was rolled back.
+    RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
+    default. A tool call marked ✗ failed and was rolled back.
     """
-    with open_timeline(dump) as timeline:
+    with open_timeline(run) as timeline:
         wanted = _select(timeline, path, limit)
         if as_json:
             for step in timeline.steps:

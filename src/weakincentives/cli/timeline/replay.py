@@ -4,9 +4,9 @@ import json
 
 import click
 
-from weakincentives.cli.completion import complete_dump
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.config import AUTO, NO_SANDBOX, SANDBOX_CHOICES
-from weakincentives.cli.dumps import LAST, find_timeline
+from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.replay import ReplayReport, replay
@@ -17,23 +17,25 @@ EXIT_DIFFERENT = 1
 
 
 @click.command(epilog="Exit codes: 0 everything is the same, 1 a result differs.")
-@click.argument("dump", default=LAST, shell_complete=complete_dump)
+@click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
     help="Where recorded commands run again; by default isolated where that works, else nowhere.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(*, dump: str, sandbox: str | None, as_json: bool) -> None:
+def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
     """Run the recorded tool calls again, with the tools of today, in a temporary workspace.
 
     The answers of the model are those of the recording. The first result that differs is
     printed with its step: the text that the model gets, or the files. Commands are skipped
     where nothing isolates them.
     """
-    path = find_timeline(dump)
+    found = find_run(run, "steps")
+    if not found.steps.exists():
+        raise click.ClickException(describe_missing_steps(found))
     try:
-        report = replay(path, sandbox=_choose_sandbox(sandbox))
+        report = replay(found.steps, sandbox=_choose_sandbox(sandbox))
     except (TimelineError, SandboxUnavailableError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

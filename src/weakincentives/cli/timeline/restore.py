@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import open_timeline, split_arguments
+from weakincentives.cli.completion import complete_run
+from weakincentives.cli.steps import open_timeline, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.timeline.log import print_problem
 from weakincentives.cli.units import format_count
@@ -23,7 +23,7 @@ from weakincentives.runtime.timeline import StepFilesystem, Timeline
 
 
 @click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] STEP")
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
 @click.option(
     "--to",
     "directory",
@@ -43,15 +43,15 @@ def command(
 ) -> None:
     """Write the files as they were after a step, byte by byte, with permissions and links.
 
-    A STEP is a number, or @NAME for the newest step of a branch. DUMP comes first; without it,
+    A STEP is a number, or @NAME for the newest step of a branch. RUN comes first; without it,
     this is the newest run. Nothing that exists is overwritten: wink resume continues the run
     itself, and wink review applies changes to the original.
     """
-    dump, steps = split_arguments(words, most=1, command="restore")
+    run, steps = split_arguments(words, most=1, command="restore")
     target = directory or archive
     if not steps or target is None or (directory is not None and archive is not None):
         raise click.UsageError("Name a STEP, and either --to DIR or --archive FILE")
-    with open_timeline(dump) as timeline:
+    with open_timeline(run) as timeline:
         number = steps[0].resolve(timeline)
         files = timeline.files(number)
         skipped: Sequence[SkippedEntry] = ()

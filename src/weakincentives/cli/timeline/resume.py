@@ -5,18 +5,19 @@ from typing import Any
 
 import click
 
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import find_named_place, open_timeline
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.attachments import load_attachments
 from weakincentives.cli.run.command import EPILOG, OutputOptions, resume_run, run_options
 from weakincentives.cli.run.continuation import EarlierRun
+from weakincentives.cli.runs import find_run
+from weakincentives.cli.steps import open_steps
 
 
 @click.command(epilog=EPILOG)
-@click.argument("dump", metavar="PLACE", shell_complete=complete_dump)
+@click.argument("run", shell_complete=complete_run)
 @click.argument("instruction", required=False)
-@click.option("--at", "step", metavar="STEP", help="Go on from this step; by default the last.")
+@click.option("--at", "step", metavar="STEP", help="Continue from this step; by default the last.")
 @click.option("--name", metavar="NAME", help="Name of the branch, if other steps follow already.")
 @click.option(
     "--workspace",
@@ -27,7 +28,7 @@ from weakincentives.cli.run.continuation import EarlierRun
 @run_options
 def command(
     *,
-    dump: str,
+    run: str,
     instruction: str | None,
     attach: tuple[str, ...],
     step: str | None,
@@ -41,17 +42,18 @@ def command(
 ) -> None:
     """Continue a run, or begin again at any of its steps, with its session and conversation.
 
-    PLACE is a working copy, a file of a dump, the ID of a run or its beginning, or last.
-    INSTRUCTION is what the model shall do next; without it, an interrupted run is continued. The
-    run goes on in its working copy; with --at, or if that is gone, in a new one. Model and dialect
-    are those of the run unless you choose others.
+    RUN is the ID of a run or its beginning, a path, or last. INSTRUCTION is what the model shall
+    do next; without it, an interrupted run is continued. The run continues in its working copy;
+    with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
+    choose others.
     """
-    with open_timeline(dump) as timeline:
-        run = EarlierRun(timeline, step=step, place=find_named_place(dump), branch=name)
+    found = find_run(run, "steps")
+    with open_steps(found) as timeline:
+        earlier = EarlierRun(found, timeline, step=step, branch=name)
         output = OutputOptions(action, as_json=as_json, quiet=quiet)
-        original = run.find_original(workspace)
+        original = earlier.find_original(workspace)
         code = resume_run(
-            run,
+            earlier,
             instruction,
             original,
             output,

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import click
 
-from weakincentives.cli.completion import complete_dump
-from weakincentives.cli.dumps import StepArgument, open_timeline, split_arguments
+from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.diff_view import describe_diff
+from weakincentives.cli.steps import StepArgument, open_timeline, split_arguments
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.timeline.log import describe_line, describe_step, print_problem
 from weakincentives.cli.units import format_count
@@ -42,7 +42,7 @@ _SHOWN_ELSEWHERE = frozenset(
 
 
 @click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] [STEP[:PATH]]")
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] [STEP[:PATH]]")
 @click.option("--file", "path", metavar="PATH", help="Print this file as it was after the step.")
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")
@@ -50,11 +50,11 @@ def command(*, words: tuple[str, ...], path: str | None, full: bool, as_json: bo
     """Show a step: parameters and result, messages, slices, and the files that it changed.
 
     A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
-    step. STEP:PATH prints a file as it was after the step, byte by byte. DUMP comes first;
+    step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
     without it, this is the newest run.
     """
-    dump, steps = split_arguments(words, most=1, command="show")
-    with open_timeline(dump) as timeline:
+    run, steps = split_arguments(words, most=1, command="show")
+    with open_timeline(run) as timeline:
         wanted = steps[0] if steps else StepArgument(str(timeline.last))
         number = wanted.resolve(timeline)
         path = wanted.path if path is None else path

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from weakincentives.contrib.review import records
@@ -54,7 +54,7 @@ def working_copy(
 
     Args:
         original: The directory.
-        place: A new or empty directory for the copy; by default one in the temporary
+        place: A directory for the copy; by default a new one in the temporary
             directory. It may be inside the original only where `exclude` leaves it out.
         exclude: Globs of paths to leave out; one without `/` matches names at any depth.
         max_files: Limit of files, links and directories.
@@ -63,7 +63,7 @@ def working_copy(
 
     Raises:
         NotADirectoryError: The original is not a directory.
-        CopyError: The place is inside the original, or not empty.
+        CopyError: The place is inside the original, or has a copy already.
         ApplyInterruptedError: An apply to the original was interrupted.
         LimitExceededError: The original is too large.
     """
@@ -81,7 +81,7 @@ def working_copy(
                 scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes)
             )
         except BaseException:
-            remove_place(target)
+            remove_copy(target)
             raise
 
 
@@ -101,7 +101,7 @@ def copy_of_states(
 
     Raises:
         NotADirectoryError: The original is not a directory.
-        CopyError: The place is inside the original, or not empty.
+        CopyError: The place is inside the original, or has a copy already.
     """
     source = Path(os.path.realpath(original))
     if not source.is_dir():
@@ -116,7 +116,7 @@ def copy_of_states(
         with records.open_files(copy) as files:
             return copy, write_changes(before, after, files)
     except BaseException:
-        remove_place(target)
+        remove_copy(target)
         raise
 
 
@@ -129,8 +129,24 @@ def write_tree(source: ReadableFilesystem, target: PreservingFilesystem) -> list
     return skipped
 
 
+def remove_copy(place: Path) -> None:
+    """Remove the files, record and snapshots of a copy, and its place if nothing else is there.
+
+    The files go first, at once: a copy that is removed half is not a copy.
+    """
+    for path in (
+        records.workspace_path(place),
+        records.record_path(place),
+        records.history_path(place),
+    ):
+        with suppress(FileNotFoundError):
+            remove_place(path)
+    with suppress(OSError):  # something of its owner is in it
+        place.rmdir()
+
+
 def remove_place(place: Path) -> None:
-    """Remove a working copy, whatever its permissions are."""
+    """Remove a file or directory, whatever its permissions are."""
     directory = os.open(place.parent, _DIRECTORY_FLAGS)
     try:
         remove(directory, place.name)
@@ -244,8 +260,9 @@ def _create_place(
     if place is None:
         return Path(tempfile.mkdtemp(prefix="wink-run-", dir=wanted))
     wanted.mkdir(0o700, parents=True, exist_ok=True)
-    if any(wanted.iterdir()):
-        raise records.CopyError(f"The place for the working copy is not empty: {str(wanted)!r}")
+    for path in (records.workspace_path(wanted), records.history_path(wanted)):
+        if os.path.lexists(path):
+            raise records.CopyError(f"The place has a working copy already: {str(wanted)!r}")
     return wanted
 
 

@@ -17,7 +17,7 @@ from weakincentives.posix import (
 from weakincentives.serde import SerdeError, decode, encode
 
 _RECORD = "review.json"
-_VERSION = 1
+_VERSION = 2
 _MAX_RECORD = 256 * 1024 * 1024
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -132,7 +132,7 @@ def workspace_path(place: Path) -> Path:
 
 def history_path(place: Path) -> Path:
     """Return the snapshot store of a copy."""
-    return place / "history"
+    return place / "snapshots"
 
 
 def open_files(copy: WorkingCopy) -> PreservingFilesystem:
@@ -173,7 +173,8 @@ def read_record(place: Path) -> CopyRecord:
         raise CopyError(f"The record of the working copy is damaged: {error}") from error
     if record.version != _VERSION:
         raise CopyError(
-            f"The record of the working copy has version {record.version}, not {_VERSION}"
+            f"The working copy was made by another version: its record has version"
+            f" {record.version}, not {_VERSION}; its files are in {str(workspace_path(place))!r}"
         )
     return record
 

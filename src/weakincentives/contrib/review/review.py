@@ -21,7 +21,7 @@ from weakincentives.contrib.review.conflicts import (
     find_renames,
     select_changes,
 )
-from weakincentives.contrib.review.copy import remove_place
+from weakincentives.contrib.review.copy import remove_copy
 from weakincentives.contrib.review.history import ApplyHistory
 from weakincentives.contrib.review.hunks import Hunk, HunkSource
 from weakincentives.contrib.review.merge import Merge
@@ -355,7 +355,7 @@ class Review:
                 with open_original(self.copy.original) as original:
                     self._recover(original)
         self.close()
-        remove_place(self.copy.place)
+        remove_copy(self.copy.place)
 
     def close(self) -> None:
         """Close the files of the copy; the copy stays."""

@@ -117,6 +117,7 @@ class SessionRecorder:
         *,
         at: int | None = None,
         branch: str | None = None,
+        title: str | None = None,
         details: Mapping[str, Any] | None = None,
         leave_out: DerivedFiles | None = None,
         base: FilesystemSnapshot | None = None,
@@ -133,6 +134,7 @@ class SessionRecorder:
             at: Continue the timeline at this step. If steps follow it already, this is a
                 new branch.
             branch: A name for the branch; by default `branch-` and the number of its first step.
+            title: What happened since then, as the title of the first step.
             details: JSON values to keep in the first step, such as the options of the run.
             leave_out: Entries of the workspace that are not recorded. Its `keep` is called for
                 each that a tool writes to.
@@ -175,8 +177,8 @@ class SessionRecorder:
             if earlier is None:
                 self._write_header(_NO_ROOT if workspace is None else workspace.root)
             self._reader = RecordReader(self._path)
-            title = "recording began" if at is None else f"continued at step {at}"
-            first = self._capture("start", title, details or {})
+            default = "recording began" if at is None else f"continued at step {at}"
+            first = self._capture("start", title or default, details or {})
             start = partial(self._start, first, workspace, base, leave_out, earlier)
             if wait:
                 start()

@@ -1,6 +1,5 @@
 """Timelines of runs: every run is recorded, and an argument finds its dump."""
 
-import os
 import random
 import re
 import shutil
@@ -13,15 +12,16 @@ from zipfile import ZipFile
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, write
-from weakincentives.cli.dumps import find_dump, find_timeline, open_timeline, split_arguments
+from weakincentives.cli.runs import find_run, read_run
+from weakincentives.cli.steps import open_timeline, split_arguments
 from weakincentives.runtime.timeline import Timeline
 
 SECRET = "https://me:secret@models.test/v1?key=secret"
 
 
 @pytest.fixture
-def dumps(tmp_path: Path) -> Path:
-    return tmp_path / "places" / "state" / "wink" / "dumps"
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "places" / "state" / "wink" / "runs"
 
 
 def run(wink: Wink, project: Path, model: str, *options: str | Path):
@@ -31,13 +31,13 @@ def run(wink: Wink, project: Path, model: str, *options: str | Path):
 # --- recording ---
 
 
-def test_a_run_is_recorded_beside_its_dump(wink: Wink, project: Path, script: Script, dumps: Path):
+def test_a_run_is_one_directory(wink: Wink, project: Path, script: Script, runs: Path):
     done = run(wink, project, script(edit(), "Done."), "--discard")
-    [path] = dumps.glob("*.timeline")
-    assert path.with_suffix(".jsonl").exists()
-    assert f"wink log {path.name[:8]}\n" in done.err
+    [path] = runs.glob("*/history.timeline")
+    assert f"wink log {path.parent.name}\n" in done.err
+    assert {each.name for each in path.parent.iterdir()} == {"history.timeline", "run.json"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(dumps.stat().st_mode) == 0o700
+    assert stat.S_IMODE(runs.stat().st_mode) == 0o700
     with Timeline(path) as timeline:
         kinds = [step.kind for step in timeline.steps]
         assert kinds == ["start", "prompt", "model", "tool", "model", "end"]
@@ -48,26 +48,15 @@ def test_a_run_is_recorded_beside_its_dump(wink: Wink, project: Path, script: Sc
         assert details["model"].startswith("scripted:")
 
 
-def test_no_dump_records_nothing(wink: Wink, project: Path, script: Script, dumps: Path):
+def test_no_dump_records_nothing(wink: Wink, project: Path, script: Script, runs: Path):
     done = run(wink, project, script(edit(), "Done."), "--discard", "--no-dump")
     assert done.code == 0
     assert "wink log" not in done.err
-    assert not dumps.exists()
-
-
-def test_a_recording_that_cannot_be_written_costs_nobody_the_work(
-    wink: Wink, project: Path, script: Script, tmp_path: Path
-):
-    (tmp_path / "file").write_text("")
-    place = tmp_path / "file" / "x"
-    done = run(wink, project, script(edit(), "Done."), "--apply", "--dump", place)
-    assert done.code == 0
-    assert "wink: the steps are not all recorded: Not a directory" in done.err
-    assert (project / "calc.py").read_text() == FIXED
+    assert list(runs.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
-    project: Path, script: Script, own_places: None, dumps: Path
+    project: Path, script: Script, own_places: None, runs: Path
 ):
     noise = [random.Random(number).randbytes(6_000).hex() for number in range(3)]
     model = script(*(write(f"{number}.txt", each) for number, each in enumerate(noise)), "Done.")
@@ -82,7 +71,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
     )
     assert ended.returncode == 3, ended.stderr
     assert "wink: the steps are not all recorded: Recording stopped after step" in ended.stderr
-    [path] = dumps.glob("*.timeline")
+    [path] = runs.glob("*/history.timeline")
     with Timeline(path) as timeline:
         assert timeline.verify() == []
         assert timeline.last > 4
@@ -90,16 +79,16 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
 
 
 def test_credentials_in_the_address_of_a_server_are_not_recorded(
-    wink: Wink, project: Path, script: Script, dumps: Path
+    wink: Wink, project: Path, script: Script, runs: Path
 ):
     run(wink, project, script("Done."), "--base-url", SECRET)
-    [path] = dumps.glob("*.timeline")
+    [path] = runs.glob("*/history.timeline")
     with Timeline(path) as timeline:
         assert timeline.step(1).details["run"]["base_url"] == "https://models.test/v1"
 
 
 def test_ctrl_c_leaves_a_whole_recording(
-    project: Path, script: Script, own_places: None, dumps: Path
+    project: Path, script: Script, own_places: None, runs: Path
 ):
     wait = {
         "name": "shell_execute",
@@ -113,7 +102,7 @@ def test_ctrl_c_leaves_a_whole_recording(
     terminal.wait_for(r"iscard")
     terminal.type("d\n")
     terminal.end()
-    [path] = dumps.glob("*.timeline")
+    [path] = runs.glob("*/history.timeline")
     with Timeline(path) as timeline:
         assert timeline.problem is None
         assert timeline.step(timeline.last).kind == "end"
@@ -121,7 +110,7 @@ def test_ctrl_c_leaves_a_whole_recording(
 
 
 def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
-    project: Path, script: Script, own_places: None, dumps: Path, tmp_path: Path
+    project: Path, script: Script, own_places: None, runs: Path, tmp_path: Path
 ):
     number = tmp_path / "pid"
     command = ["sh", "-c", f"kill -9 $(cat {number})"]
@@ -133,8 +122,7 @@ def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
         [sys.executable, "-c", code, *arguments], check=False, capture_output=True
     )
     assert ended.returncode == -9, ended.stderr
-    [path] = dumps.glob("*.timeline")
-    assert not path.with_suffix(".jsonl").exists()
+    [path] = runs.glob("*/history.timeline")
     with Timeline(path) as timeline:
         last = timeline.step(timeline.last)
         assert (last.kind, last.details["tool_calls"]) == ("model", ["shell_execute"])
@@ -167,10 +155,11 @@ LEFT_OUT = [".git", "build", "debug.log", "env", "node_modules"]
 
 
 def test_what_can_be_had_again_is_left_out_and_named(
-    wink: Wink, cluttered: Path, script: Script, dumps: Path
+    wink: Wink, cluttered: Path, script: Script, tmp_path: Path
 ):
+    dumps = tmp_path / "dumps"
     done = run(wink, cluttered, script(edit(), "Done."), "--dump", dumps)
-    assert "  left out, since they can be had again: .git, build, debug.log and 2 more" in done.err
+    assert "  skipped (reproducible): .git, build, debug.log and 2 more" in done.err
     [archive] = dumps.glob("*.fs.zip")
     files = set(ZipFile(archive).namelist())
     assert any(name.endswith("calc.py") for name in files)
@@ -191,8 +180,9 @@ def test_everything_is_kept_on_request(wink: Wink, cluttered: Path, script: Scri
 
 
 def test_an_ignored_file_that_the_model_writes_is_recorded(
-    wink: Wink, cluttered: Path, script: Script, dumps: Path
+    wink: Wink, cluttered: Path, script: Script, tmp_path: Path
 ):
+    dumps = tmp_path / "dumps"
     # the directory of the last one is new, and ignored as well
     paths = ("build/new.txt", "src/node_modules/new.js")
     calls = [write("debug.log", "of the model\n"), *map(write, paths), edit()]
@@ -203,7 +193,8 @@ def test_an_ignored_file_that_the_model_writes_is_recorded(
         assert last.read("debug.log").content == "of the model\n"
         assert all(map(last.exists, paths))
         assert not last.exists("build/out.bin")
-    with ZipFile(find_dump("last").archive) as archive:
+    [path] = dumps.glob("*.fs.zip")
+    with ZipFile(path) as archive:
         names = archive.namelist()
         assert all(any(name.endswith(each) for name in names) for each in ("debug.log", *paths))
         assert not any(name.endswith("out.bin") for name in names)
@@ -214,7 +205,8 @@ def test_a_resumed_run_has_again_what_was_left_out(
 ):
     run(wink, cluttered, script(edit(), write("debug.log", "new\n"), "Done."))
     runs = tmp_path / "places" / "state" / "wink" / "runs"
-    shutil.rmtree(runs)
+    [copy] = runs.iterdir()
+    shutil.rmtree(copy / "workspace")
     again = script({"name": "read_file", "arguments": {"file_path": "build/out.bin"}}, "Done.")
     done = wink("resume", "last", "go on", "--model", again, "--json")
     assert done.call["success"], done.call
@@ -224,49 +216,49 @@ def test_a_resumed_run_has_again_what_was_left_out(
     assert [each["path"] for each in done.last["changes"]] == ["calc.py"]
 
 
-# --- finding a dump ---
+# --- finding a run ---
 
 
-def test_a_dump_is_found_by_every_name_it_has(
-    wink: Wink, project: Path, script: Script, dumps: Path, tmp_path: Path
+def test_a_run_is_found_by_every_name_it_has(wink: Wink, project: Path, script: Script, runs: Path):
+    run(wink, project, script(edit(), "Done."))
+    [place] = runs.iterdir()
+    record = read_run(place)
+    assert record is not None
+    steps = place / "history.timeline"
+    names = [place.name, place.name[:4], record.session_id, "last"]
+    for name in [*names, place, place / "workspace", steps]:
+        found = find_run(str(name))
+        assert (found.place, found.steps) == (place, steps), name
+    other = shutil.copy(steps, runs.parent / "other.timeline")
+    found = find_run(str(other))
+    assert (found.place, found.steps) == (None, other)
+
+
+def test_the_last_run_is_the_one_that_began_or_was_continued_last(
+    wink: Wink, project: Path, script: Script
 ):
-    run(wink, project, script(edit(), "Done."), "--dump", dumps)
-    [path] = dumps.glob("*.timeline")
-    [copy] = (tmp_path / "places" / "state" / "wink" / "runs").iterdir()
-    stem = path.with_suffix("")
-    names = [path, stem, stem.with_suffix(".jsonl"), f"{stem}.fs.zip", stem.name, stem.name[:8]]
-    for name in [*names, "last", copy, copy.name, dumps]:
-        assert find_timeline(str(name)) == path, name
-
-
-def test_the_last_dump_is_the_one_that_changed_last(
-    wink: Wink, project: Path, script: Script, dumps: Path
-):
-    for _ in range(2):
-        run(wink, project, script("Done."))
-    first, second = (each.with_suffix("") for each in sorted(dumps.glob("*.timeline")))
-    for older, newer in ((first, second), (second, first)):
-        for each in dumps.iterdir():
-            os.utime(each, (1, 1) if each.name.startswith(older.name) else (2, 2))
-        assert find_dump("last").stem == newer
+    first, second = (
+        run(wink, project, script("Done."), "--json").last["timeline"] for _ in range(2)
+    )
+    assert find_run("last", "steps").steps == Path(second)
+    model = script("More.")
+    wink("resume", Path(first).parent.name, "more", "--model", model)
+    assert find_run("last", "steps").steps == Path(first)
 
 
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ("last", "There are no dumps in '.*'; wink run writes them"),
-        ("0123abcd", "There is no dump '0123abcd': it is not a file, and no session in"),
-        ("/nowhere/x.timeline", "There is no dump '/nowhere/x.timeline'; pass a .timeline file"),
-        ("{}/project", "There are no dumps in"),
-        ("{}/project/calc.py", "Not a dump: '.*calc.py'; pass a file with the suffix .timeline"),
-        ("{}/old.jsonl", "The steps were not recorded: .*old.timeline' does not exist;"),
-        ("{}/other.timeline", "Not a timeline: .*; pass a .timeline file"),
+        ("last", "No runs are kept in '.*'; start one with wink run"),
+        ("0123abcd", "There is no run '0123abcd'; wink review lists the runs"),
+        ("/nowhere/x.timeline", "There is no run '/nowhere/x.timeline'; wink review lists"),
+        ("{}/project/calc.py", "Not a timeline: .*; wink review lists the runs"),
+        ("{}/other.timeline", "Not a timeline: .*; wink review lists the runs"),
     ],
 )
-def test_what_is_no_dump_is_said_with_what_to_do(
+def test_what_is_no_run_is_said_with_what_to_do(
     argument: str, says: str, wink: Wink, project: Path, tmp_path: Path
 ):
-    (tmp_path / "old.jsonl").write_text("")
     (tmp_path / "other.timeline").write_text("mine")
     done = wink("log", argument.format(tmp_path))
     assert done.code == 1
@@ -274,19 +266,25 @@ def test_what_is_no_dump_is_said_with_what_to_do(
     assert re.search(says, done.err), done.err
 
 
-def test_a_prefix_of_several_sessions_names_them(wink: Wink, dumps: Path):
-    dumps.mkdir(parents=True)
-    for name in ("aa1", "aa2", "ab"):
-        (dumps / f"{name}.timeline").write_text("")
-    done = wink("log", "aa")
-    assert "Several dumps begin with 'aa': aa1, aa2; type more of it" in done.err
-    assert find_dump("ab").timeline == dumps / "ab.timeline"
+def test_a_run_of_an_earlier_version_gets_a_sentence(
+    wink: Wink, project: Path, script: Script, runs: Path, tmp_path: Path
+):
+    run(wink, project, script(edit(), "Done."))
+    [place] = runs.iterdir()
+    old = (place / "history.timeline").rename(tmp_path / "old.timeline")
+    (place / "timeline").symlink_to(old)
+    done = wink("log", place.name)
+    assert done.code == 1
+    assert f"recorded by an earlier version, in '{old}'" in done.err
+    assert f"wink review {place.name}" in done.err
+    assert wink("clean", "--yes").code == 0
+    assert (place / "workspace" / "calc.py").read_text() == FIXED
 
 
 # --- arguments ---
 
 
-def test_numbers_and_branches_are_steps_and_everything_else_is_a_dump():
+def test_numbers_and_branches_are_steps_and_everything_else_is_a_run():
     assert split_arguments(["5"], most=1, command="show") == ("last", [("5", None)])
     assert split_arguments(["x", "5:a b"], most=1, command="show") == ("x", [("5", "a b")])
     assert split_arguments(["@try:a", "7"], most=2, command="diff") == (
