@@ -15,6 +15,8 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     ├── ArchiveError (ValueError)              damaged or unsafe archive     filesystem
     ├── StaleContentError (OSError)            changed since it was read     filesystem
     ├── StaleDiffError (RuntimeError)          a side has changed            filesystem
+    ├── ChangeConflictError (RuntimeError)     a path was not as expected    history
+    ├── RecordError (ValueError)               damaged record of a change    history
     ├── BackendUnavailableError (RuntimeError) the workspace is gone         posix
     ├── TimeLimitError (TimeoutError)          took longer than allowed      posix
     ├── ObjectError (ValueError)               missing or damaged object     gitstore
@@ -48,9 +50,18 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     ├── PromptError (ValueError)               cannot be rendered            errors
     └── SnapshotError (RuntimeError)           cannot be created or used     errors
         └── SnapshotRestoreError               nothing was restored          errors
+            └── StaleRestoreError              because of later changes      errors
 """
 
-__all__ = ["SnapshotError", "SnapshotRestoreError", "ToolValidationError", "WinkError"]
+from collections.abc import Sequence
+
+__all__ = [
+    "SnapshotError",
+    "SnapshotRestoreError",
+    "StaleRestoreError",
+    "ToolValidationError",
+    "WinkError",
+]
 
 
 class WinkError(Exception):
@@ -67,6 +78,15 @@ class SnapshotError(WinkError, RuntimeError):
 
 class SnapshotRestoreError(SnapshotError):
     """A snapshot could not be restored; the files are unchanged."""
+
+
+class StaleRestoreError(SnapshotRestoreError):
+    """Paths are not in the state that an undo expects; the files are unchanged."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Name the paths."""
+        self.paths: tuple[str, ...] = tuple(paths)
+        super().__init__(f"Nothing was restored, because of later changes: {', '.join(self.paths)}")
 
 
 class PromptError(WinkError, ValueError):

@@ -181,7 +181,7 @@ def test_the_text_of_a_planted_record_is_one_line_and_is_not_obeyed(
 def interrupt(place: Path) -> None:
     """Apply, and be killed when the first path has been exchanged."""
     with Review(open_copy(place)) as review:
-        assert is_killed_at("apply.exchanged", review.apply)
+        assert is_killed_at("change.exchanged", review.apply)
 
 
 def states(directory: Path) -> dict[Path, tuple[int, ...]]:

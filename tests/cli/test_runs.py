@@ -90,7 +90,7 @@ def test_a_run_is_running_while_its_lock_is_held_and_interrupted_if_it_was_kille
     assert states() == {place.name: "applied"}
 
 
-@pytest.mark.parametrize("point", ["apply.recorded", "apply.changing"])
+@pytest.mark.parametrize("point", ["change.recorded", "change.changing"])
 def test_a_kill_during_an_apply_is_seen(finish: Finish, project: Path, wink: Wink, point: str):
     place = finish()
 

@@ -63,7 +63,7 @@ from weakincentives.posix.faults import fault_hook
 left = [3]
 
 def kill(point):
-    left[0] -= point == "restore.stored"
+    left[0] -= point == "change.exchanged"
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -29,11 +29,14 @@ def ends(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def is_killed_at(point: str, work: Callable[[], object]) -> bool:
-    """Do `work` in a child that ends at the first fault point of this name."""
+def is_killed_at(point: str, work: Callable[[], object], number: int = 1) -> bool:
+    """Do `work` in a child that ends at the nth fault point of this name; empty is any."""
+    reached = 0
 
     def hook(name: str) -> None:
-        if name == point:
+        nonlocal reached
+        reached += point in ("", name)
+        if reached == number:
             os._exit(KILLED)
 
     def run() -> None:

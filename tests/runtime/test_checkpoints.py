@@ -118,10 +118,10 @@ def test_a_rollback_that_fails_changes_none(host: HostFilesystem, tmp_path: Path
 
 
 POINTS = (
-    "restore.staged",
-    "restore.decided",
-    "restore.stored",
-    "restore.applied",
+    "change.staged",
+    "change.changing",
+    "change.exchanged",
+    "change.changed",
     "commit.stored",
     "store.renamed",
 )

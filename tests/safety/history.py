@@ -5,7 +5,6 @@ change. An operation that was interrupted has left one of them, whole.
 """
 
 import os
-import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -201,5 +200,5 @@ def hidden_names(directory: Path) -> list[str]:
 
 def is_open(stage: Stage) -> bool:
     """Return whether something has been decided and is not finished."""
-    intent = stage.store / "wink-intent"
-    return intent.exists() and b"{" in intent.read_bytes() and stat.S_ISREG(intent.stat().st_mode)
+    records = stage.root.glob(f"{RESERVED_PREFIX}change-*/record")
+    return any(each.read_bytes()[:1] == b"c" for each in records)

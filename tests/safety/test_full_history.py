@@ -190,7 +190,7 @@ def test_some_paths_come_back_without_room(
         assert not is_open(stage)
 
 
-@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.stored"])
+@pytest.mark.parametrize("point", ["change.changing", "change.removed", "change.exchanged"])
 def test_some_paths_are_brought_back_by_the_next_process(light_directory: Path, point: str) -> None:
     with full(light_directory) as stage:
         if stage is None:
@@ -213,14 +213,14 @@ def test_some_paths_are_brought_back_by_the_next_process(light_directory: Path, 
 
 
 HALFWAY = [
-    "restore.staged",
-    "restore.decided",
-    "restore.removed",
-    "restore.made",
-    "restore.stored",
-    "restore.mode",
-    "restore.applied",
-    "restore.synced",
+    "change.staged",
+    "change.changing",
+    "change.removed",
+    "change.created",
+    "change.exchanged",
+    "change.mode",
+    "change.changed",
+    "change.done",
 ]
 
 
@@ -246,7 +246,7 @@ def test_a_restore_that_fails_without_room_ends_in_one_state(
             except (SnapshotRestoreError, KeyboardInterrupt):
                 ended = state_of(stage.root)
                 assert ended in (before, stage.states["one"])
-                assert (ended == before) == (point == "restore.staged")
+                assert (ended == before) == (point == "change.staged")
             else:
                 assert stage.state() == "one"
         assert failed
@@ -261,7 +261,7 @@ def test_a_disk_that_fails_for_good_leaves_a_restore_to_the_next_process(
             return
 
         def fail(reached: str) -> None:
-            if reached == "restore.stored":
+            if reached == "change.exchanged":
                 raise OSError(errno.EIO, "Fault")
 
         with stage.opened() as fs:
@@ -400,7 +400,13 @@ def test_the_latest_snapshots_can_be_forgotten_where_no_byte_is_free(light_direc
         assert len(fs.history.list()) == 3
 
 
-POINTS = ["restore.staged", "restore.decided", "restore.removed", "restore.made", "restore.stored"]
+POINTS = [
+    "change.staged",
+    "change.changing",
+    "change.removed",
+    "change.created",
+    "change.exchanged",
+]
 
 
 @pytest.mark.parametrize("operation", ["restore", "import"])
@@ -436,7 +442,7 @@ def test_what_was_decided_is_finished_once_there_is_room(light_directory: Path) 
             return
 
         def die(point: str) -> None:
-            if point == "restore.stored":
+            if point == "change.exchanged":
                 raise Killed
 
         with stage.opened() as fs, pytest.raises(Killed), fault_hook(die):

@@ -126,7 +126,7 @@ def test_what_was_decided_waits_until_the_disk_may_be_written(light_directory: P
             return  # nothing to make read-only
 
         def die(point: str) -> None:
-            if point == "restore.made":
+            if point == "change.created":
                 raise Killed
 
         with stage.opened() as fs, pytest.raises(Killed), fault_hook(die):

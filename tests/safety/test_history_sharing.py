@@ -159,7 +159,7 @@ def _pipe(path: Path, outside: Path) -> None:
 def _nothing(path: Path, outside: Path) -> None: ...
 
 
-@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.made"])
+@pytest.mark.parametrize("point", ["change.changing", "change.removed", "change.created"])
 @pytest.mark.parametrize("put", [_file, _directory, _link, _pipe, _nothing])
 def test_who_gets_in_the_way_of_a_restore_changes_nothing_outside(
     light_directory: Path, point: str, put: Callable[[Path, Path], None]

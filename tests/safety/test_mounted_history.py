@@ -95,7 +95,7 @@ def test_a_bind_mount_of_the_same_file_system_is_another_one(
         subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
-@pytest.mark.parametrize("point", ["restore.staged", "restore.stored", "restore.applied"])
+@pytest.mark.parametrize("point", ["change.staged", "change.exchanged", "change.changed"])
 def test_a_restore_that_is_cut_off_is_finished_on_all_of_them(
     fs: HostFilesystem, root: Path, point: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_restore_that_is_cut_off_is_finished_on_all_of_them(
     spoiled = fs.view(fs.snapshot())
     assert is_killed_at(point, lambda: fs.restore(kept))
     with opened(root) as other:
-        wanted = spoiled if point == "restore.staged" else fs.view(kept)
+        wanted = spoiled if point == "change.staged" else fs.view(kept)
         assert not diff(other, wanted)
         assert temporary_names(root) == []
 

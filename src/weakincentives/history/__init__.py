@@ -8,9 +8,14 @@ from weakincentives.history.change import ChangeConflictError as ChangeConflictE
 from weakincentives.history.change import ChangeRequest as ChangeRequest
 from weakincentives.history.change import ChangeResult as ChangeResult
 from weakincentives.history.change import Edit as Edit
+from weakincentives.history.change import KeepDisplaced as KeepDisplaced
+from weakincentives.history.change import Policy as Policy
 from weakincentives.history.change import change as change
+from weakincentives.history.change import find_stale as find_stale
 from weakincentives.history.entries import EntryState as EntryState
 from weakincentives.history.entries import LiveTree as LiveTree
+from weakincentives.history.entries import Place as Place
+from weakincentives.history.entries import open_file as open_file
 from weakincentives.history.entries import read_attributes as read_attributes
 from weakincentives.history.entries import write_sparse as write_sparse
 from weakincentives.history.records import ChangeRecord as ChangeRecord

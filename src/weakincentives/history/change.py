@@ -42,6 +42,7 @@ from weakincentives.posix import (
     SyncQueue,
     check_time,
     display_path,
+    explain_error,
     fault_point,
     parent_of,
     sync_directory,
@@ -88,6 +89,11 @@ class ChangeRequest:
     """The extended attributes of files that are created again."""
     durable: bool = True
     """Whether the change survives a power failure; otherwise only the death of the process."""
+
+    @property
+    def rolls_forward(self) -> bool:
+        """Whether a recovery completes it: no later save can make it a conflict."""
+        return self.on_conflict == "take"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,15 @@ def change(
         tree.close()
 
 
+def find_stale(root: RootedDirectory, edits: Sequence[Edit]) -> list[str]:
+    """Return the paths that are not as edits expect them; nothing changes."""
+    tree = LiveTree(root)
+    try:
+        return [each.path for each in edits if not matches(tree, each.path, each.before)]
+    finally:
+        tree.close()
+
+
 class _Change:
     """One change: executes its operations, or rolls them back if they cannot complete."""
 
@@ -173,7 +188,11 @@ class _Change:
 
     def run(self) -> ChangeResult:
         wanted = self._request
-        record = ChangeRecord(wanted.kind, wanted.place, wanted.number, (), (), {})
+        record = ChangeRecord(
+            *(wanted.kind, wanted.place, wanted.number, (), ()),
+            directories={},
+            rolls_forward=wanted.rolls_forward,
+        )
         try:
             staging = Staging.create(self._tree)
             record = replace(record, areas=tuple(staging.areas))
@@ -191,7 +210,7 @@ class _Change:
             self._execute_all(record, rollback)
             self._store_displaced()
             self._set_final_modes(record)  # last: it may make a directory unreadable
-            staging.enter("done", durable=self._request.durable)
+            staging.enter("done", durable=self._must_sync)
         except BaseException as error:
             self._roll_back(error, staging, record)
             raise
@@ -200,11 +219,15 @@ class _Change:
         )
         return ChangeResult(tuple(finished.kept), self._displaced, tuple(self._skipped))
 
+    @property
+    def _must_sync(self) -> bool:
+        """Whether the end must be on disk before the answer: otherwise a recovery gets there."""
+        return self._request.durable and not self._request.rolls_forward
+
     def _roll_back(self, error: BaseException, staging: Staging, record: ChangeRecord) -> None:
         """Roll back, and add to the error what was left alone."""
-        staging.refresh()
-        if staging.phase == "done":  # the disk failed after the last step
-            staging.enter("changing", durable=self._request.durable)
+        with suppress(OSError):  # without it, a kill during the rollback completes the change
+            staging.enter("reverting", durable=self._request.durable)
         rollback = roll_back_change(
             self._tree, staging, record, lambda end: self._on_end(record, end)
         )
@@ -234,7 +257,7 @@ class _Change:
                 for operation in operations:
                     check_time("Change")
                     self._attempt(operation, lambda each: self._make(each, queue))
-                fault_point("apply.staged")
+                fault_point("change.staged")
                 found = replace(
                     record,
                     operations=tuple(operations),
@@ -243,7 +266,7 @@ class _Change:
                     areas=tuple(staging.areas),
                 )
                 self._write_record(staging, found, queue)
-            fault_point("apply.changing")
+            fault_point("change.changing")
         except BaseException:
             for mode in reversed(opened):
                 with suppress(OSError, ChangeConflictError):
@@ -275,7 +298,7 @@ class _Change:
                 os.symlink(operation.after.target, name, dir_fd=parent)
             else:
                 self._make_file(operation, queue)
-            fault_point("apply.written")
+            fault_point("change.written")
 
     def _make_file(self, operation: Operation, queue: SyncQueue) -> None:
         target = self._create_file(operation)
@@ -335,12 +358,12 @@ class _Change:
     def _execute_all(self, record: ChangeRecord, rollback: Rollback) -> None:
         for operation in record.operations:
             self._attempt(operation, lambda each: self._execute(each, rollback))
-        fault_point("apply.changed")
+        fault_point("change.changed")
         if self._request.on_conflict != "take":
             self._check_all_displaced(record, rollback)
         if self._request.on_conflict == "refuse":
             self._check_directories(record)
-        if self._request.durable:
+        if self._must_sync:
             for path in sorted({parent_of(each.path) for each in record.operations}):
                 with suppress(FileNotFoundError):
                     sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
@@ -352,7 +375,7 @@ class _Change:
         except OSError as error:
             if error.errno in MISSING or isinstance(error, FileExistsError):
                 raise ChangeConflictError(operation.path) from error
-            raise
+            raise explain_error(error, operation.path) from error
 
     def _execute(self, operation: Operation, rollback: Rollback) -> None:
         tree, path, slot = self._tree, operation.path, operation.slot
@@ -360,19 +383,19 @@ class _Change:
             case "replace":
                 if self._may_begin(operation):
                     self._exchange(operation)
-                    fault_point("apply.exchanged")
+                    fault_point("change.exchanged")
                     self._check_displaced(operation, rollback)
             case "remove":
                 if self._may_begin(operation):
                     tree.rename(path, slot)
-                    fault_point("apply.removed")
+                    fault_point("change.removed")
                     self._check_displaced(operation, rollback)
             case "create" | "make directory":
                 self._create(operation)
-                fault_point("apply.created")
+                fault_point("change.created")
             case "remove directory":
                 self._remove_directory(operation)
-                fault_point("apply.removed")
+                fault_point("change.removed")
 
     def _may_begin(self, operation: Operation) -> bool:
         """Return whether to change a path; a look at its metadata finds most conflicts."""
@@ -418,7 +441,7 @@ class _Change:
             return
         tree.remove_leftovers(path)
         tree.rename(path, slot)
-        fault_point("apply.directory")
+        fault_point("change.directory")
         if tree.names(slot):
             with suppress(FileExistsError):  # otherwise the rollback keeps it
                 tree.rename(slot, path, exclusive=True)
@@ -437,7 +460,7 @@ class _Change:
             if found is None or not stat.S_ISDIR(found.st_mode):
                 return
         self._tree.set_mode(path, wanted)
-        fault_point("apply.mode")
+        fault_point("change.mode")
 
     def _set_final_modes(self, record: ChangeRecord) -> None:
         """Give directories their new permissions, or those they had before."""
@@ -484,7 +507,7 @@ class _Change:
             if self._request.on_conflict == "refuse":
                 raise ChangeConflictError(operation.path, fact)
             self._skip(operation, rollback)
-        fault_point("apply.checked")
+        fault_point("change.checked")
 
     def _check_directories(self, record: ChangeRecord) -> None:
         """Raise ChangeConflictError if somebody has renamed a directory, unless it is back."""
@@ -652,6 +675,21 @@ def roll_back_change(
             rollback.failures.append(error)
     staging.release()
     return rollback
+
+
+def complete_change(
+    tree: LiveTree, staging: Staging, record: ChangeRecord, on_end: Callable[[Ending], None]
+) -> Rollback:
+    """Carry out the rest of a change; its record is removed unless something failed."""
+    rollback = Rollback(tree, record, staging.areas[0])
+    rollback.complete()
+    if rollback.failures:
+        staging.release()
+        return rollback
+    staging.enter("done", durable=False)
+    finished = finish_change(tree, staging, record, on_end)
+    finished.kept = [*rollback.kept, *finished.kept]
+    return finished
 
 
 def finish_change(

@@ -195,14 +195,19 @@ def resembles(found: os.stat_result, facts: EntryState) -> bool:
         return False
     if facts.kind == "symlink":
         return True
-    if stat.S_IMODE(found.st_mode) != facts.mode:
+    if facts.kind != "special" and stat.S_IMODE(found.st_mode) != facts.mode:
         return False
     return facts.kind != "file" or facts.size in (-1, found.st_size)
 
 
 def describe(tree: LiveTree, path: str) -> EntryState:
     """Return the state of the entry at `path`; a file is read."""
-    return EntryState() if tree.stat(path) is None else read_state(tree.open_parent(path))
+    try:
+        return read_state(tree.open_parent(path))
+    except OSError as error:
+        if error.errno in MISSING:
+            return EntryState()
+        raise
 
 
 def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:

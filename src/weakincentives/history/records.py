@@ -31,14 +31,14 @@ from weakincentives.posix import (
 from weakincentives.serde import SerdeError, decode, encode
 
 Action: TypeAlias = Literal["replace", "create", "remove", "make directory", "remove directory"]
-Phase: TypeAlias = Literal["staging", "changing", "done"]
+Phase: TypeAlias = Literal["staging", "changing", "reverting", "done"]
 Ending: TypeAlias = Literal["committed", "rolled back"]
 
 PREFIX = f"{RESERVED_PREFIX}change-"
 """The beginning of the name of every staging directory."""
 _NAME = re.compile(re.escape(PREFIX) + r"([0-9a-f]+-[0-9]+-[0-9]+-[0-9a-f]+)")
 _RECORD, _NEW_RECORD, _IGNORE = "record", "record.new", ".gitignore"
-_PHASES: dict[bytes, Phase] = {b"c": "changing", b"d": "done"}
+_PHASES: dict[bytes, Phase] = {b"c": "changing", b"r": "reverting", b"d": "done"}
 _VERSION = 1
 _MAX_RECORD = 512 * 1024 * 1024
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -87,6 +87,8 @@ class ChangeRecord:
     """The inode of each directory that it changes, to find it after a rename."""
     areas: tuple[str, ...] = ()
     """All staging directories, the one with the record first."""
+    rolls_forward: bool = False
+    """Whether a recovery completes it; otherwise it is rolled back."""
     version: int = _VERSION
 
 
@@ -166,26 +168,21 @@ class Staging:
             os.close(descriptor)
             raise
         self.phase = "changing"
-        fault_point("apply.recorded")
+        fault_point("change.recorded")
         return descriptor
 
-    def enter(self, phase: Literal["changing", "done"], *, durable: bool) -> None:
+    def enter(self, phase: Literal["reverting", "done"], *, durable: bool) -> None:
         """Change the phase in place, which needs no disk space."""
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         descriptor = os.open(_RECORD, os.O_WRONLY | os.O_CLOEXEC, dir_fd=parent)
         try:
             os.pwrite(descriptor, phase[:1].encode(), 0)
             self.phase = phase
-            fault_point(f"apply.{phase}")
+            fault_point(f"change.{phase}")
             if durable:
                 os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-
-    def refresh(self) -> None:
-        """Read the phase from disk; after an interrupt the one in memory may be outdated."""
-        with suppress(OSError):
-            self.phase = _read_record(self._tree, self.areas[0])[0]
 
     def remove(self, *, durable: bool = False) -> None:
         """Remove the staging directories with everything in them: the change has ended."""
@@ -193,7 +190,7 @@ class Staging:
             parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
             with suppress(FileNotFoundError):
                 os.unlink(_RECORD, dir_fd=parent)
-            fault_point("apply.settled")
+            fault_point("change.settled")
         for area in reversed(self.areas):
             with suppress(FileNotFoundError):
                 remove_tree(*self._tree.open_parent(area))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from weakincentives.history.change import finish_change, roll_back_change
+from weakincentives.history.change import complete_change, finish_change, roll_back_change
 from weakincentives.history.entries import LiveTree
 from weakincentives.history.records import (
     ChangeRecord,
@@ -18,7 +18,7 @@ from weakincentives.history.records import (
     find_staging,
     is_abandoned,
 )
-from weakincentives.history.rollback import Kept, Rollback, hold_directories
+from weakincentives.history.rollback import Kept, hold_directories
 from weakincentives.posix import RootedDirectory
 
 
@@ -126,16 +126,19 @@ def _recover(
         on_end(record, ending)
 
     hold_directories(tree, record.directories)
-    if staging.phase == "done":
-        rollback: Rollback = finish_change(tree, staging, record, end)
-        paths = [each.path for each in record.operations]
+    was_done = staging.phase == "done"
+    is_completed = record.rolls_forward and staging.phase != "reverting"
+    if was_done:
+        rollback = finish_change(tree, staging, record, end)
+    elif is_completed:
+        rollback = complete_change(tree, staging, record, end)
     else:
         rollback = roll_back_change(tree, staging, record, end)
-        paths = rollback.undone
-        if rollback.failures:
-            error = rollback.failures[0]
-            for each in rollback.kept:
-                error.add_note(str(each))
-            raise error
-    is_done = staging.phase == "done"
+    if rollback.failures and not was_done:
+        error = rollback.failures[0]
+        for each in rollback.kept:
+            error.add_note(str(each))
+        raise error
+    is_done = was_done or is_completed
+    paths = [each.path for each in record.operations] if is_done else rollback.undone
     return Recovery(record, is_done, tuple(sorted(set(paths))), tuple(rollback.kept))

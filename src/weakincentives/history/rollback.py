@@ -94,6 +94,11 @@ class Rollback:
             self._for_each(self._set_final_mode if is_done else self._restore_mode, modes)
         self.kept = list({each.path: each for each in reversed(self.kept)}.values())[::-1]
 
+    def complete(self) -> None:
+        """Carry out what an interrupted change has left to do, where nobody has saved since."""
+        self._for_each(self._make_accessible, self._record.modes)
+        self._for_each(self._redo, self._record.operations)
+
     def is_written(self, path: str) -> bool:
         """Return whether a process is known to have `path` open for writing."""
         return self._has_leases and has_writer(self._tree, path) is True
@@ -234,6 +239,67 @@ class Rollback:
                 Kept(operation.path, "was replaced in the meantime and was left alone")
             )
             self._drop_directory(operation)
+
+    def _redo(self, operation: Operation) -> None:
+        match operation.action:
+            case "replace":
+                self._redo_replace(operation)
+            case "remove" | "remove directory":
+                self._redo_remove(operation)
+            case "create" | "make directory":
+                self._redo_create(operation)
+        fault_point("rollback.completed")
+
+    def _redo_replace(self, operation: Operation) -> None:
+        tree, path, slot = self._tree, operation.path, operation.slot
+        if not matches(tree, slot, operation.after):
+            return  # it was exchanged already
+        if tree.stat(path) is None:
+            self._redo_create(operation)
+        elif not matches(tree, path, operation.before):
+            self._leave(operation)
+        else:
+            tree.exchange(slot, path)
+            fault_point("rollback.exchanged")
+            if not matches(tree, slot, operation.before):
+                self.give_back(operation, operation.after)
+                self._leave(operation)
+
+    def _redo_create(self, operation: Operation) -> None:
+        self._drop_second_name(operation)
+        if self._tree.stat(operation.slot) is None:
+            return
+        try:
+            self._tree.rename(operation.slot, operation.path, exclusive=True)
+        except OSError as error:
+            if error.errno not in MISSING | _NOT_EMPTY:
+                raise
+            self._leave(operation)
+
+    def _redo_remove(self, operation: Operation) -> None:
+        tree, path, slot = self._tree, operation.path, operation.slot
+        if tree.stat(slot) is not None or tree.stat(path) is None:
+            return
+        is_directory = operation.action == "remove directory"
+        if is_directory and not tree.is_directory(path):
+            return
+        if is_directory or matches(tree, path, operation.before):
+            tree.rename(path, slot)
+            if is_directory or matches(tree, slot, operation.before):
+                return
+            self._put_back(operation)
+        self.kept.append(Kept(path, _SAVED))
+
+    def _leave(self, operation: Operation) -> None:
+        """Leave a path to whoever saved it; the new version in the slot is in the store."""
+        if operation.action == "make directory":
+            self._tree.rmdir(operation.slot)
+            return
+        self.kept.append(Kept(operation.path, _SAVED))
+        if matches(self._tree, operation.slot, operation.after):
+            self._discard(operation)
+        else:
+            self._keep(operation, _SAVED)
 
     def _finish(self, operation: Operation) -> None:
         """Remove what was displaced, unless a process has written to it since."""

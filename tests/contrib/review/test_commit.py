@@ -246,7 +246,7 @@ def test_what_was_applied_before_is_committed_later(repository: Path, tmp_path: 
     copy = working_copy(repository, place=tmp_path / "place")
     change(copy.root)
     with Review(copy) as review:
-        assert is_killed_at("apply.settled", lambda: commit_changes(review, "Do it\n"))
+        assert is_killed_at("change.settled", lambda: commit_changes(review, "Do it\n"))
     assert git(repository, "log", "--format=%s") == "first\n"
     with Review(open_copy(copy.place)) as review:
         assert review.applied

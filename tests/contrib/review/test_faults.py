@@ -194,7 +194,7 @@ def stats_of(root: Path) -> dict[str, tuple[int, ...]]:
 def test_recovery_can_be_killed_anywhere_too(stage: Stage) -> None:
     points = points_of(stage.review.apply)
     stage.begin_again()
-    last = max(number for number, name in enumerate(points) if name == "apply.checked")
+    last = max(number for number, name in enumerate(points) if name == "change.checked")
     assert dies_at(last, stage.review.apply)
     for number in range(1_000):
         if not dies_at(number, stage.review.recover):
@@ -317,7 +317,7 @@ def test_a_rollback_needs_no_space() -> None:
         before = state_of(root)
 
         def fill(point: str) -> None:
-            if point == "apply.changed":
+            if point == "change.changed":
                 with (directory / "filler").open("wb", buffering=0) as file:
                     while file.write(bytes(4_096)) == 4_096:
                         pass
@@ -336,7 +336,7 @@ def test_a_rollback_needs_no_space() -> None:
 def test_who_was_killed_when_it_was_done_can_still_undo_it(stage: Stage) -> None:
     points = points_of(stage.review.apply)
     stage.begin_again()
-    last = max(number for number, name in enumerate(points) if name == "apply.done")
+    last = max(number for number, name in enumerate(points) if name == "change.done")
     assert dies_at(last, stage.review.apply)
     assert stage.state() == "two"
     assert stage.review.undo().paths
@@ -348,7 +348,7 @@ def test_what_was_never_applied_is_passed_over_by_undo(stage: Stage) -> None:
     between = state_of(stage.root)
     points = points_of(stage.review.apply)
     stage.review.undo()
-    assert dies_at(points.index("apply.recorded"), stage.review.apply)
+    assert dies_at(points.index("change.recorded"), stage.review.apply)
     stage.review.recover()
     assert state_of(stage.root) == between
     stage.review.undo()
@@ -357,7 +357,7 @@ def test_what_was_never_applied_is_passed_over_by_undo(stage: Stage) -> None:
 
 def test_who_changes_a_path_at_the_last_moment_is_not_overwritten(stage: Stage) -> None:
     def meddle(point: str) -> None:
-        if point == "apply.staged":
+        if point == "change.staged":
             (stage.root / "changed").write_bytes(b"by a person")
 
     with fault_hook(meddle), pytest.raises(ConflictError, match="changed just now"):
@@ -369,7 +369,7 @@ def test_who_changes_a_path_at_the_last_moment_is_not_overwritten(stage: Stage) 
 
 def test_who_makes_a_path_at_the_last_moment_is_not_overwritten(stage: Stage) -> None:
     def meddle(point: str) -> None:
-        if point == "apply.staged" and not (stage.root / "only two").exists():
+        if point == "change.staged" and not (stage.root / "only two").exists():
             (stage.root / "only two").write_bytes(b"by a person")
 
     with fault_hook(meddle), pytest.raises(ConflictError):
@@ -381,7 +381,7 @@ def test_who_makes_a_path_at_the_last_moment_is_not_overwritten(stage: Stage) ->
 
 def test_who_puts_something_into_a_directory_that_goes_keeps_it(stage: Stage) -> None:
     def meddle(point: str) -> None:
-        if point == "apply.staged":
+        if point == "change.staged":
             (stage.root / "gone/deep/mine").write_bytes(b"by a person")
 
     with fault_hook(meddle), pytest.raises(ConflictError):

@@ -113,7 +113,7 @@ def test_a_hunk_can_be_merged_with_what_a_person_changed(
         assert (original / "numbers").read_text() == text
 
 
-@pytest.mark.parametrize("point", ["apply.recorded", "apply.exchanged", "apply.done"])
+@pytest.mark.parametrize("point", ["change.recorded", "change.exchanged", "change.done"])
 def test_a_killed_apply_of_hunks_leaves_the_old_or_the_new(
     original: Path, numbers: WorkingCopy, point: str
 ) -> None:
@@ -123,8 +123,8 @@ def test_a_killed_apply_of_hunks_leaves_the_old_or_the_new(
         assert is_killed_at(point, lambda: review.apply(hunks=[hunk]))
     with Review(open_copy(numbers.place)) as review:
         review.recover()
-        assert len(review.hunks("numbers")) == (2 if point == "apply.done" else 3)
-        if point != "apply.done":
+        assert len(review.hunks("numbers")) == (2 if point == "change.done" else 3)
+        if point != "change.done":
             assert state_of(original) == before
         review.apply()
     assert (original / "numbers").read_text() == NEW

@@ -147,7 +147,7 @@ def test_a_save_while_both_sides_are_compared_is_a_conflict(
 
 @pytest.mark.parametrize("save", SAVES)
 @pytest.mark.parametrize("size", [1, 50_000], ids=["small", "large"])
-@pytest.mark.parametrize("point", ["apply.recorded", "apply.written", "apply.staged"])
+@pytest.mark.parametrize("point", ["change.recorded", "change.written", "change.staged"])
 def test_a_save_before_the_exchange_is_a_conflict(
     tmp_path: Path, save: Callable[[Path], None], size: int, point: str
 ) -> None:
@@ -195,7 +195,7 @@ def test_who_wrote_to_an_open_file_after_the_exchange_gets_it_back(project: Proj
         with file:
             file.write(MINE.encode())
 
-    with at_point("apply.changed", write), pytest.raises(ConflictError):
+    with at_point("change.changed", write), pytest.raises(ConflictError):
         project.review.apply()
     assert project.texts() == [OLD, MINE, OLD]
     assert project.others() == []
@@ -205,7 +205,7 @@ def test_who_wrote_to_an_open_file_after_the_exchange_gets_it_back(project: Proj
 def test_a_save_after_the_exchange_is_the_latest(
     project: Project, save: Callable[[Path], None]
 ) -> None:
-    with at_point("apply.exchanged", lambda: save(project.root / "f0"), 2):
+    with at_point("change.exchanged", lambda: save(project.root / "f0"), 2):
         project.review.apply()
     assert project.texts() == [MINE, NEW, NEW]
     assert project.others() == []
@@ -225,7 +225,7 @@ def test_a_save_at_the_same_time_as_a_large_apply_survives(
 
     thread = threading.Thread(target=person)
     thread.start()
-    with at_point("apply.recorded", begun.set), suppress(ConflictError):
+    with at_point("change.recorded", begun.set), suppress(ConflictError):
         project.review.apply()
     thread.join()
     assert project.texts() == [MINE]
@@ -237,7 +237,7 @@ def test_a_path_that_was_made_or_removed_meanwhile_is_a_conflict(tmp_path: Path)
     (project.copy.root / "added").write_text(NEW)
     project.review.refresh()
     with (
-        at_point("apply.staged", lambda: (project.root / "added").write_text(MINE)),
+        at_point("change.staged", lambda: (project.root / "added").write_text(MINE)),
         pytest.raises(ConflictError, match="added"),
     ):
         project.review.apply()
@@ -245,7 +245,7 @@ def test_a_path_that_was_made_or_removed_meanwhile_is_a_conflict(tmp_path: Path)
     assert project.texts() == [OLD] * 3
     (project.root / "added").unlink()
     with (
-        at_point("apply.exchanged", (project.root / "f2").unlink),
+        at_point("change.exchanged", (project.root / "f2").unlink),
         pytest.raises(ConflictError, match="f2"),
     ):
         project.review.apply()
@@ -275,7 +275,7 @@ def test_a_save_survives_the_rollback_and_is_named(
             assert callable(end)
             end()
 
-    with at_point("apply.exchanged", happen, 2), pytest.raises(BaseException) as raised:  # noqa: PT011  four ways to end
+    with at_point("change.exchanged", happen, 2), pytest.raises(BaseException) as raised:  # noqa: PT011  four ways to end
         project.review.apply()
     assert project.texts()[:2] == [MINE, OLD]
     assert (project.root / "f0.wink-kept").read_text() == OLD
@@ -300,7 +300,7 @@ def test_a_save_in_the_middle_of_a_rollback_survives(
         real(first, second)
 
     monkeypatch.setattr(entries, "exchange", late)
-    with at_point("apply.exchanged", fail, 2), pytest.raises(OSError, match="Input/output"):
+    with at_point("change.exchanged", fail, 2), pytest.raises(OSError, match="Input/output"):
         project.review.apply()
     assert project.texts() == [MINE, OLD, OLD]
     assert (project.root / "f0.wink-kept").read_text() == OLD
@@ -313,7 +313,7 @@ def test_who_has_a_new_file_open_for_writing_keeps_it(project: Project) -> None:
         opened.append((project.root / "f0").open("r+b"))
         fail()
 
-    with at_point("apply.exchanged", happen, 2), pytest.raises(OSError, match="Input/output"):
+    with at_point("change.exchanged", happen, 2), pytest.raises(OSError, match="Input/output"):
         project.review.apply()
     with opened[0]:
         opened[0].write(MINE.encode())
@@ -329,7 +329,7 @@ def test_a_new_file_that_was_saved_stays(tmp_path: Path) -> None:
         (project.root / "added").write_text(MINE)
         fail()
 
-    with at_point("apply.changed", happen), pytest.raises(OSError, match="Input/output") as raised:
+    with at_point("change.changed", happen), pytest.raises(OSError, match="Input/output") as raised:
         project.review.apply()
     assert (project.root / "added").read_text() == MINE
     assert project.texts() == [OLD] * 3
@@ -346,12 +346,12 @@ def test_what_was_put_into_a_new_directory_stays(tmp_path: Path) -> None:
         (project.root / "d/mine").write_text(MINE)
         fail()
 
-    with at_point("apply.changed", happen), pytest.raises(OSError, match="Input/output"):
+    with at_point("change.changed", happen), pytest.raises(OSError, match="Input/output"):
         project.review.apply()
     assert [each.name for each in (project.root / "d").iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("point", ["apply.recorded", "apply.written", "apply.staged"])
+@pytest.mark.parametrize("point", ["change.recorded", "change.written", "change.staged"])
 def test_a_directory_that_goes_meanwhile_is_a_conflict(tmp_path: Path, point: str) -> None:
     root = tmp_path / "original"
     (root / "d").mkdir(parents=True)
@@ -387,7 +387,7 @@ def test_a_rollback_follows_a_directory_that_was_renamed(tmp_path: Path, is_repl
 
     with (
         Review(copy) as review,
-        at_point("apply.exchanged", happen),
+        at_point("change.exchanged", happen),
         pytest.raises(ConflictError),
     ):
         review.apply()
@@ -410,7 +410,7 @@ def test_a_directory_that_is_renamed_away_and_back_is_rolled_back(
     away = tmp_path / "away"
 
     def hook(name: str) -> None:
-        if name == "apply.changed":
+        if name == "change.changed":
             (root / "d").rename(away)
         elif name == back and away.exists():
             away.rename(root / "d")
@@ -423,7 +423,7 @@ def test_a_directory_that_is_renamed_away_and_back_is_rolled_back(
 
 def test_a_second_save_while_the_first_is_given_back_stays_at_the_path(project: Project) -> None:
     def hook(name: str) -> None:
-        if name == "apply.changed":
+        if name == "change.changed":
             rename_over(project.root / "f0")
             fail()
         if name == "rollback.exchanged" and (project.root / "f0").read_text() == OLD:
@@ -442,7 +442,7 @@ def test_a_second_save_while_the_first_is_given_back_stays_at_the_path(project: 
 def test_recovery_leaves_what_was_saved_since_and_says_so(
     project: Project, save: Callable[[Path], None]
 ) -> None:
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     save(project.root / "f1")
     recovered = project.review.recover()
     assert recovered.paths == ("f0", "f2")
@@ -458,7 +458,7 @@ def test_recovery_leaves_what_was_saved_since_and_says_so(
 def test_a_recovery_that_was_killed_says_the_same_the_next_time(
     project: Project, point: str
 ) -> None:
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     (project.root / "f2").write_text(MINE)
     assert is_killed_at(point, project.review.recover)
     recovered = project.review.recover()
@@ -472,7 +472,7 @@ def test_a_recovery_that_was_killed_says_the_same_the_next_time(
 def test_who_goes_on_is_told_what_recovery_left_and_nothing_more_is_done(
     project: Project, work: Callable[[Review], object]
 ) -> None:
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     (project.root / "f1").write_text(MINE)
     with pytest.raises(ConflictError, match=r"f1 was saved in the meantime.*f1\.wink-kept"):
         work(project.review)
@@ -492,7 +492,7 @@ def facts_in(directory: Path) -> dict[str, tuple[object, ...]]:
 def test_looking_changes_nothing_after_a_kill(project: Project, tmp_path: Path) -> None:
     other = Review(working_copy(project.root, place=tmp_path / "other"))
     (other.copy.root / "f0").write_text("another")
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     before = facts_in(project.root)
     assert project.review.interrupted is not None
     assert project.review.interrupted.paths == ("f0", "f1", "f2")
@@ -509,7 +509,7 @@ def test_looking_changes_nothing_after_a_kill(project: Project, tmp_path: Path) 
 
 def test_an_interrupted_undo_is_recovered_as_well(project: Project) -> None:
     project.review.apply()
-    assert is_killed_at("apply.changed", project.review.undo)
+    assert is_killed_at("change.changed", project.review.undo)
     (project.root / "f1").write_text(MINE)
     recovered = project.review.recover()
     assert recovered.paths == ("f0", "f2")
@@ -525,7 +525,7 @@ def test_an_interrupted_undo_is_recovered_as_well(project: Project) -> None:
 def test_an_undo_that_was_killed_at_its_end_is_not_done_twice(project: Project) -> None:
     project.review.apply(["f0"])
     project.review.apply()
-    assert is_killed_at("apply.done", project.review.undo)
+    assert is_killed_at("change.done", project.review.undo)
     assert project.review.undo().paths == ("f1", "f2")
     assert project.texts() == [NEW, OLD, OLD]
     assert project.review.undo().paths == ("f0",)
@@ -533,13 +533,13 @@ def test_an_undo_that_was_killed_at_its_end_is_not_done_twice(project: Project) 
 
 def test_undo_takes_back_an_interrupted_apply_and_no_more(project: Project) -> None:
     project.review.apply(["f0"])
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     assert project.review.undo().paths == ("f1", "f2")
     assert project.texts() == [NEW, OLD, OLD]
 
 
 def test_what_was_interrupted_can_be_recovered_without_its_copy(project: Project) -> None:
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     with pytest.raises(ApplyInterruptedError):
         recover(project.root)
     shutil.rmtree(project.copy.place)
@@ -551,7 +551,7 @@ def test_what_was_interrupted_can_be_recovered_without_its_copy(project: Project
 
 
 def test_a_record_that_is_damaged_is_refused_and_nothing_changes(project: Project) -> None:
-    assert is_killed_at("apply.changed", project.review.apply)
+    assert is_killed_at("change.changed", project.review.apply)
     (record,) = project.root.glob(f"{RESERVED_PREFIX}change-*/record")
     record.write_text("{")
     before = sorted(project.root.iterdir())
@@ -590,7 +590,7 @@ def test_a_save_survives_without_an_exchange_of_names(
     project: Project, save: Callable[[Path], None]
 ) -> None:
     with (
-        at_point("apply.removed", lambda: save(project.root / "f0")),
+        at_point("change.removed", lambda: save(project.root / "f0")),
         pytest.raises(ConflictError),
     ):
         project.review.apply()
@@ -599,9 +599,11 @@ def test_a_save_survives_without_an_exchange_of_names(
 
 
 @pytest.mark.usefixtures("without_exchange")
-@pytest.mark.parametrize("point", ["apply.removed", "apply.created", "apply.changed", "apply.done"])
+@pytest.mark.parametrize(
+    "point", ["change.removed", "change.created", "change.changed", "change.done"]
+)
 def test_a_kill_is_recovered_without_an_exchange_of_names(project: Project, point: str) -> None:
     assert is_killed_at(point, project.review.apply)
     project.review.recover()
-    assert project.texts() == [NEW if point == "apply.done" else OLD] * 3
+    assert project.texts() == [NEW if point == "change.done" else OLD] * 3
     assert project.others() == []

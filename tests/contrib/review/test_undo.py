@@ -107,7 +107,7 @@ def test_what_the_original_already_has_is_not_pending_after_an_apply(
             review.undo()
 
 
-@pytest.mark.parametrize("point", ["apply.recorded", "apply.exchanged", "apply.done"])
+@pytest.mark.parametrize("point", ["change.recorded", "change.exchanged", "change.done"])
 def test_a_killed_undo_in_part_restores_all_that_it_can_or_nothing(
     original: Path, copy: WorkingCopy, point: str
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_killed_undo_in_part_restores_all_that_it_can_or_nothing(
         assert is_killed_at(point, lambda: review.undo(partial=True))
     with Review(open_copy(copy.place)) as review:
         review.recover()
-        is_done = point == "apply.done"
+        is_done = point == "change.done"
         assert (state_of(original) == before) != is_done
         assert review.applied == (
             ("README.md", "src/app.py") if is_done else ("README.md", "src/app.py", "src/tool.py")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.posix.forks import is_killed_at
 from tests.safety.places import temporary
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
@@ -30,10 +31,6 @@ TREES = st.recursive(
     lambda inner: st.dictionaries(NAMES, FILE | inner | st.just("gone"), max_size=4),
     max_leaves=8,
 )
-
-
-class Killed(BaseException):
-    """Stands for a process that ends here."""
 
 
 def tree_of(root: Path) -> dict[str, tuple[int, object]]:
@@ -263,13 +260,7 @@ def test_a_cut_off_restore_of_another_workspace_is_finished_here_and_only_here(
     other = HostFilesystem(elsewhere)
     taken = other.snapshot()
     (elsewhere / "b").write_text("newer")
-
-    def die(point: str) -> None:
-        if point == "restore.decided":
-            raise Killed
-
-    with pytest.raises(Killed), fault_hook(die):
-        fs.restore(taken, force=True)
+    assert is_killed_at("change.changing", lambda: fs.restore(taken, force=True))
     HostFilesystem(elsewhere).close()
     assert tree_of(elsewhere) == {"b": (0o644, b"newer")}
     HostFilesystem(root).close()
@@ -315,14 +306,7 @@ def test_a_restore_that_is_cut_off_is_finished_or_never_was(fs: HostFilesystem, 
     fs.restore(later)
     outcomes: set[bool] = set()
     for number in range(len(points)):
-        left = iter(range(number + 1))
-
-        def die(_: str, left: Iterator[int] = left, last: int = number) -> None:
-            if next(left, -1) == last:
-                raise Killed
-
-        with pytest.raises(Killed), fault_hook(die):
-            fs.restore(kept)
+        assert is_killed_at("", lambda: fs.restore(kept), number + 1)
         next_one = HostFilesystem(root)
         assert tree_of(root) in (old, new), points[number]
         outcomes.add(tree_of(root) == old)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.posix.forks import is_killed_at
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
     ArchiveFilesystem,
@@ -25,10 +26,6 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.host.snapshots.walk import Walk
 from weakincentives.posix.faults import fault_hook
-
-
-class Killed(BaseException):
-    """Stands for a process that ends here."""
 
 
 @pytest.fixture
@@ -49,16 +46,6 @@ def mine(root: Path, tmp_path: Path) -> Iterator[HostFilesystem]:
     """An instance that nobody else changes files of."""
     with HostFilesystem(root, git_dir=tmp_path / "store", exclusive=True) as fs:
         yield fs
-
-
-def cut_off(point: str):
-    """Return a hook that ends the process at the first `point`."""
-
-    def hook(name: str) -> None:
-        if name == point:
-            raise Killed
-
-    return hook
 
 
 # --- the list ---
@@ -176,8 +163,7 @@ def test_a_partial_restore_can_be_undone(fs: HostFilesystem) -> None:
     kept = fs.snapshot()
     fs.write("a", "new")
     fs.restore(kept, paths=["a"])
-    before, _made = list(fs.history.list())[-2:]
-    fs.restore(before)
+    fs.restore(list(fs.history.list())[-1])
     assert fs.read("a").content == "new"
 
 
@@ -203,8 +189,7 @@ def test_a_partial_restore_that_is_cut_off_is_finished(
     kept = fs.snapshot()
     for path in ("a", "b", "c"):
         fs.write(path, "new")
-    with pytest.raises(Killed), fault_hook(cut_off("restore.stored")):
-        fs.restore(kept, paths=["a", "b"])
+    assert is_killed_at("change.exchanged", lambda: fs.restore(kept, paths=["a", "b"]))
     with HostFilesystem(root, git_dir=tmp_path / "store") as other:
         assert [other.read(path).content for path in ("a", "b", "c")] == ["old", "old", "new"]
 
@@ -274,7 +259,7 @@ def test_what_is_closed_but_ours_is_kept_and_restored(fs: HostFilesystem, mode: 
 def test_a_snapshot_without_end_is_refused(
     fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.filesystem.host.snapshots.restore._MAX_REPEATED", 10)
+    monkeypatch.setattr("weakincentives.filesystem.host.snapshots.edits._MAX_REPEATED", 10)
     for number in range(12):
         fs.write(f"d{number}/same", "")
     kept = fs.snapshot()
@@ -322,25 +307,24 @@ def test_an_import_can_be_undone(fs: HostFilesystem, archive: Path) -> None:
     assert fs.read("a").content == "mine"
 
 
-@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.stored"])
+@pytest.mark.parametrize("point", ["change.changing", "change.removed", "change.created"])
 def test_an_import_that_is_cut_off_is_finished_by_the_next_to_come(
     fs: HostFilesystem, root: Path, tmp_path: Path, archive: Path, point: str
 ) -> None:
     fs.write("a", "mine")
     fs.write("old/file", "mine")
-    with pytest.raises(Killed), fault_hook(cut_off(point)):
-        fs.import_archive(archive)
+    assert is_killed_at(point, lambda: fs.import_archive(archive))
     with HostFilesystem(root, git_dir=tmp_path / "store") as other:
         assert [each.path for each in other.glob("**")] == ["a", "b/c", "d/e/f"]
         assert other.stat("empty").is_directory
 
 
-def failing(point: str, times: int):
-    """Return a hook that fails as a broken disk does, `times` times at `point`."""
+def failing(point: str, times: int, always: str = ""):
+    """Return a hook that fails as a broken disk does: `times` times at `point`, and `always`."""
     left = iter(range(times))
 
     def hook(name: str) -> None:
-        if name == point and next(left, None) is not None:
+        if name == always or (name == point and next(left, None) is not None):
             raise OSError(5, "Input/output error")
 
     return hook
@@ -348,7 +332,7 @@ def failing(point: str, times: int):
 
 def test_what_failed_half_way_is_taken_back(fs: HostFilesystem, archive: Path) -> None:
     fs.write("old/file", "mine")
-    with pytest.raises(OSError, match="Input/output"), fault_hook(failing("restore.stored", 1)):
+    with pytest.raises(OSError, match="Input/output"), fault_hook(failing("change.created", 1)):
         fs.import_archive(archive)
     assert [each.path for each in fs.glob("**")] == ["old/file"]
     fs.import_archive(archive)
@@ -359,7 +343,7 @@ def test_what_cannot_be_taken_back_is_by_the_next_snapshot(
     fs: HostFilesystem, archive: Path
 ) -> None:
     fs.write("old/file", "mine")
-    broken = fault_hook(failing("restore.stored", 99))
+    broken = fault_hook(failing("change.created", 1, "rollback.undone"))
     with pytest.raises(SnapshotRestoreError, match="next snapshot or restore"), broken:
         fs.import_archive(archive)
     with pytest.raises(SnapshotRestoreError, match="take a snapshot"):
@@ -450,8 +434,7 @@ def test_what_failed_is_looked_at_again(mine: HostFilesystem) -> None:
     mine.write("a", "1")
     mine.snapshot()
     mine.write("a", "2")
-    with pytest.raises(Killed), fault_hook(cut_off("commit.stored")):
-        mine.snapshot()
+    assert is_killed_at("commit.stored", mine.snapshot)
     kept = mine.snapshot()
     assert mine.view(kept).read("a").content == "2"
 
@@ -481,8 +464,7 @@ def test_an_interrupted_restore_does_not_befall_another_directory(
     fs.write("a", "old")
     kept = fs.snapshot()
     fs.write("a", "new")
-    with pytest.raises(Killed), fault_hook(cut_off("restore.decided")):
-        fs.restore(kept)
+    assert is_killed_at("change.changing", lambda: fs.restore(kept))
     fs.close()
     root.rename(tmp_path / "elsewhere")
     root.mkdir()
@@ -641,8 +623,7 @@ def test_a_read_only_instance_finishes_nothing(
     fs.write("a", "old")
     kept = fs.snapshot()
     fs.write("a", "new")
-    with pytest.raises(Killed), fault_hook(cut_off("restore.decided")):
-        fs.restore(kept)
+    assert is_killed_at("change.changing", lambda: fs.restore(kept))
     with (
         HostFilesystem(root, git_dir=tmp_path / "store", read_only=True) as reader,
         pytest.raises(SnapshotError, match="open for writing"),

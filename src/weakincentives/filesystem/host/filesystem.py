@@ -34,8 +34,8 @@ from weakincentives.filesystem.host.journal.changes import ChangeListener, Relea
 from weakincentives.filesystem.host.journal.journal import Journal
 from weakincentives.filesystem.host.journal.recovery import SavepointRecovery, pinned_commits
 from weakincentives.filesystem.host.journal.rollback import KeptChange, Rollback
+from weakincentives.filesystem.host.snapshots.edits import without_new_specials
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
-from weakincentives.filesystem.host.snapshots.partial import without_new_specials
 from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.mounts import MountedFile
@@ -221,15 +221,24 @@ class HostFilesystem(BaseFilesystem):
         *,
         paths: Sequence[str] | None = None,
         force: bool = False,
+        expect: FilesystemSnapshot | None = None,
     ) -> None:
         """Restore everything, or only what is at and below `paths`, to a snapshot.
 
         Anything created since is removed. The present state is stored as a snapshot first,
         so that a restore can be undone. If the store has no room for it, the restore still
         happens: that is logged as a warning, and listeners get `reversible=False`.
-        `force` is needed for a snapshot of another directory.
+        What somebody saves at a path while it is replaced is stored too: see `displaced`.
+
+        Args:
+            snapshot: The state to restore.
+            paths: Restore only these, and what is below them.
+            force: Restore a snapshot of another directory too.
+            expect: Undo only what changed from `snapshot` to this later state: each such path
+                must still be exactly as in it. Everything else stays, and is not looked at.
 
         Raises:
+            StaleRestoreError: A path is not as in `expect`; nothing has changed.
             SnapshotRestoreError: It could not be restored; nothing has changed.
             LimitExceededError: The state would exceed the quota.
         """
@@ -241,12 +250,18 @@ class HostFilesystem(BaseFilesystem):
                 snapshot,
                 paths=paths,
                 force=force,
-                check=lambda state: self._check_quota_for(State(state)),
+                expect=expect,
+                check=self._check_growth,
                 before_replace=self._journal.save_state if self._journal else None,
             )
             self._emit_replaced(
                 "restore", snapshot.commit_ref, result.written, reversible=result.reversible
             )
+
+    @property
+    def displaced(self) -> FilesystemSnapshot | None:
+        """What somebody saved while the last restore replaced it: a snapshot with these files."""
+        return self._snapshots.displaced
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
@@ -630,11 +645,15 @@ class HostFilesystem(BaseFilesystem):
     def _changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
         return self._snapshots.changed_since(snapshot)
 
+    def _check_growth(self, change: tuple[int, int]) -> None:
+        """Check the quota for so many more bytes and entries."""
+        if self._quota:
+            used = self._usage()
+            self._quota.check(used[0] + change[0], used[1] + change[1])
+
     def _pinned_commits(self) -> set[str]:
-        """Return the commits that a savepoint, a transaction or an interrupted restore needs."""
-        pinned = pinned_commits(self._directory) | _pins.names()
-        intended = self._snapshots.intended_commit()
-        return pinned if intended is None else pinned | {intended}
+        """Return the commits that a savepoint or a transaction needs."""
+        return pinned_commits(self._directory) | _pins.names()
 
     def _sweep(self) -> None:
         """Remove leftovers near the root: listing a directory removes those in it."""

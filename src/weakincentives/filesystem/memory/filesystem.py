@@ -14,11 +14,11 @@ from itertools import groupby
 from threading import Lock
 from uuid import UUID, uuid4
 
-from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, SearchableFilesystem
 from weakincentives.filesystem.base.state import State, check_restorable
-from weakincentives.filesystem.diff import Diff, diff
+from weakincentives.filesystem.diff import Change, Diff, diff
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
 from weakincentives.filesystem.memory.nodes import (
@@ -338,18 +338,29 @@ class InMemoryFilesystem(BaseFilesystem):
         """Protect a snapshot from being forgotten until the returned function is called."""
         return self._history.pin(snapshot)
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+    def restore(
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        expect: FilesystemSnapshot | None = None,
+    ) -> None:
         """Restore the state of a snapshot, or only what is at and below `paths`.
 
-        Entries created since are removed.
+        Entries created since are removed. With `expect`, only what changed from `snapshot` to this
+        later state is undone: each such path must still be as in it, and everything else stays.
 
         Raises:
+            StaleRestoreError: A path is not as in `expect`; nothing has changed.
             SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
         self._ensure_writable("")
         with self._lock.mutex:
             self._lock.await_turn()
-            restored = self._restored_tree(snapshot, paths)
+            if expect is None:
+                restored = self._restored_tree(snapshot, paths)
+            else:
+                restored = self._undone_tree(snapshot, expect, paths)
             self._quota.check(restored.size, restored.count - 1)
             self._root_node = restored
             self._edition += 1
@@ -382,6 +393,49 @@ class InMemoryFilesystem(BaseFilesystem):
         finally:
             self._root_node = here
             self._edition += 1
+
+    def _undone_tree(
+        self,
+        snapshot: FilesystemSnapshot,
+        expect: FilesystemSnapshot,
+        paths: Sequence[str] | None,
+    ) -> DirectoryNode:
+        """Return the tree without the changes from `snapshot` to `expect`."""
+        states = self._snapshot_root(snapshot), self._snapshot_root(expect)
+        views = [self._view_of(each) for each in states]
+        changed = diff(*views, path="." if paths is None else paths, renames=False).entries
+        stale = [each.path for each in changed if not self._is_expected(each, views[1])]
+        if stale:
+            raise StaleRestoreError(stale)
+        here, now = self._root_node, self._clock()
+        self._edition += 1  # the present tree must not change
+        try:
+            for each in sorted(changed, key=lambda each: each.path):
+                present = self._find(each.path)
+                if each.before is not None and type(present) is DirectoryNode and each.is_directory:
+                    reset = present.copy(self._edition)
+                    reset.permissions = each.before.permissions
+                    self._place_node(each.path, reset, now)
+                elif self._find(parent_of(each.path)) is not None:
+                    node = find(states[0], each.path)
+                    is_new = each.is_directory and node is not None
+                    self._place_node(
+                        each.path, _empty_copy(node, self._edition, now) if is_new else node, now
+                    )
+            return self._root_node
+        finally:
+            self._root_node = here
+            self._edition += 1
+
+    def _is_expected(self, change: Change, expected: ReadableFilesystem) -> bool:
+        """Return whether the entry of a change is still as expected, and a new directory empty."""
+        found = State(self).lookup(change.path)
+        wanted = change.after
+        if found is None or wanted is None:
+            return found is wanted
+        if change.is_directory and change.before is not None:
+            return found.is_directory and found.permissions == wanted.permissions
+        return not diff(expected, self, path=[change.path], renames=False)
 
     def _restore_path(self, path: str, kept: DirectoryNode) -> None:
         if not path:

@@ -6,7 +6,9 @@ memory, just enough of it to plan the restore.
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,9 +18,9 @@ from uuid import uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.host.snapshots.partial import merge_tree
+from weakincentives.filesystem.host.snapshots.edits import put_entries
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
-from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, import_tree
+from weakincentives.filesystem.host.snapshots.tree import import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.host.snapshots.writer import TreeWriter, WrittenTree
 from weakincentives.filesystem.types import FilesystemSnapshot
@@ -30,10 +32,12 @@ from weakincentives.gitstore import (
     Repository,
     hash_object,
 )
-from weakincentives.posix import RootedDirectory
+from weakincentives.history import EntryState, Place, open_file
+from weakincentives.posix import RootedDirectory, os_error
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
+_CHUNK = 1024 * 1024
 _SMALL_BLOB = 4096  # bytes; the target of a link is never longer
 
 
@@ -115,7 +119,6 @@ class OverlaidObjects(ObjectStore):
 class PresentState:
     """The captured present state; `commit` is None if the store had no room for it."""
 
-    directory: CapturedDirectory
     tree: str
     commit: str | None
     unstored: UnstoredObjects | None = None
@@ -171,16 +174,27 @@ class WorkspaceCommits:
                 raise
             failure = error
         else:
-            return PresentState(self.tracker.last, tree, taken.commit_ref)
+            return PresentState(tree, taken.commit_ref)
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)
         commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
-        return PresentState(result.directory, result.tree, commit, unstored, failure)
+        return PresentState(result.tree, commit, unstored, failure)
 
-    def capture_only(self) -> CapturedDirectory:
+    def capture_only(self) -> SnapshotFilesystem:
         """Capture the present state without storing anything."""
         unstored = UnstoredObjects(self.repository.objects)
-        return self.tracker.capture(self.repository, unstored).directory
+        result = self.tracker.capture(self.repository, unstored)
+        return self._view_tree(result.tree, unstored)
+
+    def view_present(self, present: PresentState) -> SnapshotFilesystem:
+        """Return a captured state, whether or not it is stored."""
+        return self._view_tree(present.tree, present.unstored)
+
+    def _view_tree(self, tree: str, unstored: UnstoredObjects | None) -> SnapshotFilesystem:
+        objects = self.repository.objects
+        if unstored is not None:
+            objects = OverlaidObjects(self.repository.git_dir / "objects", unstored)
+        return SnapshotFilesystem(objects, tree, self.root)
 
     def import_state(self, state: ReadableFilesystem, tag: str) -> str:
         """Commit `state`; return the commit."""
@@ -188,33 +202,37 @@ class WorkspaceCommits:
             tree = import_tree(State(state), self.repository.objects, batch)
             return self._commit(tree, tag, batch).commit_ref
 
-    def merge(
-        self, here: SnapshotFilesystem, then: SnapshotFilesystem, paths: Sequence[str], tag: str
-    ) -> str:
-        """Commit the state `here` with `paths` as they are in `then`; return the commit."""
-        with self.repository.objects.begin_pack() as batch:
-            tree = merge_tree(here, then, paths, batch)
-            return self._commit(tree, tag, batch).commit_ref
+    def store_displaced(
+        self, state: SnapshotFilesystem, files: Mapping[str, Place], tag: str
+    ) -> FilesystemSnapshot:
+        """Commit a state with these files in the place of its own.
 
-    def merge_present(
-        self, present: PresentState, then: SnapshotFilesystem, paths: Sequence[str], tag: str
-    ) -> tuple[str | None, SnapshotFilesystem]:
-        """Merge `paths` of `then` into the present state; return the commit and its state.
+        A file is given as an open directory and a name in it.
 
-        The commit is None if the store had no room for it.
+        Raises:
+            OSError: One is a directory, or cannot be read.
         """
-        if present.commit is not None:
-            try:
-                commit = self.merge(self.view(present.commit), then, paths, tag)
-                return commit, self.view(commit)
-            except OSError as error:
-                if error.errno not in _NO_SPACE:
-                    raise
-        unstored = present.unstored or UnstoredObjects(self.repository.objects)
-        objects = OverlaidObjects(self.repository.git_dir / "objects", unstored)
-        here = SnapshotFilesystem(objects, present.tree, self.root)
-        tree = merge_tree(here, then, paths, unstored)
-        return None, SnapshotFilesystem(objects, tree, self.root)
+        with self.repository.objects.begin_pack() as batch:
+            entries = {path: _store_entry(batch, place) for path, place in files.items()}
+            return self._commit(put_entries(state, entries, batch), tag, batch)
+
+    def store_entries(
+        self,
+        state: SnapshotFilesystem,
+        entries: Mapping[str, EntryState],
+        contents: Mapping[str, Callable[[], int | None]],
+        tag: str,
+    ) -> FilesystemSnapshot:
+        """Commit a state with other entries; `contents` open the files among them.
+
+        Raises:
+            OSError: A file is gone, or has another content.
+        """
+        with self.repository.objects.begin_pack() as batch:
+            for path, entry in entries.items():
+                if entry.kind == "file" and not self.repository.objects.is_packed(entry.blob):
+                    _store_blob(batch, contents[path](), entry, path)
+            return self._commit(put_entries(state, entries, batch), tag, batch)
 
     def view(self, commit: str) -> SnapshotFilesystem:
         """Return the state of a commit.
@@ -244,3 +262,34 @@ def view_commit(repository: Repository, commit: str, root: str) -> SnapshotFiles
     except SnapshotError as error:
         raise SnapshotRestoreError(str(error)) from error
     return SnapshotFilesystem(repository.objects, tree, root)
+
+
+def _store_entry(batch: PackTransaction, place: Place) -> EntryState:
+    """Store a file or link; return its state."""
+    parent, name = place
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        return EntryState("symlink", target=os.readlink(name, dir_fd=parent))
+    if not stat.S_ISREG(found.st_mode):
+        raise os_error(errno.EINVAL, name, "Only files and links can be stored")
+    with open_file(place) as descriptor:
+        blob, size = _add_file(batch, descriptor)
+    return EntryState("file", stat.S_IMODE(found.st_mode), size, blob)
+
+
+def _store_blob(
+    batch: PackTransaction, descriptor: int | None, entry: EntryState, path: str
+) -> None:
+    if descriptor is None:
+        raise os_error(errno.ENOENT, path)
+    try:
+        if _add_file(batch, descriptor)[0] != entry.blob:
+            raise os_error(errno.ESTALE, path, "Changed while it was stored")
+    finally:
+        os.close(descriptor)
+
+
+def _add_file(batch: PackTransaction, descriptor: int) -> tuple[str, int]:
+    size = os.fstat(descriptor).st_size
+    chunks = iter(lambda: os.read(descriptor, _CHUNK), b"")
+    return batch.add_blob(size, chunks), size

@@ -1,15 +1,14 @@
 """The snapshot store of one host directory: take, view and restore snapshots.
 
-A snapshot is a commit in a git repository outside the directory. Everything that replaces
-the files (a restore of all or some paths, an import, a rollback to a commit) becomes a commit
-first and is then applied. So each of them can be undone, and finished after a crash; see
-`recovery`. Only a restore works without room to commit the present state: then it cannot be
-undone.
+A snapshot is a commit in a git repository outside the directory. Whatever replaces the files (a
+restore of all or some paths, an import, a rollback to a commit) goes through the change engine:
+all or nothing, and what somebody saves meanwhile is stored as another snapshot. The present state
+becomes a commit first, so each of them can be undone. Only a restore works without room for that.
 """
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -17,18 +16,21 @@ from typing import NamedTuple
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base.state import State, check_restorable
 from weakincentives.filesystem.host.snapshots.commits import (
     PresentState,
     WorkspaceCommits,
     view_commit,
 )
-from weakincentives.filesystem.host.snapshots.recovery import (
-    Intent,
-    IntentFile,
-    RestoreRunner,
+from weakincentives.filesystem.host.snapshots.edits import edits_between
+from weakincentives.filesystem.host.snapshots.restore import (
+    check_recovered,
     explain_store_error,
+    has_interrupted,
+    recover_restores,
+    restore_edits,
+    usage_change,
 )
-from weakincentives.filesystem.host.snapshots.restore import changed_paths
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.host.snapshots.writer import TreeWriter
@@ -37,9 +39,9 @@ from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.retention import check_snapshot
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError, Repository, default_git_dir, is_object_id
+from weakincentives.history import Edit, Place, Policy
 from weakincentives.posix import BackendUnavailableError, RootedDirectory, display_path
 
-_INTENT_NAME = "wink-intent"
 _MAX_ENTRIES = 10_000_000  # in a snapshot from another store, which may be crafted
 _log = logging.getLogger(__name__)
 
@@ -79,19 +81,23 @@ class SnapshotStore:
         self._root = root
         self._real_root = real_root
         self._git_dir = git_dir or default_git_dir(real_root)
-        self._intents = IntentFile(self._git_dir / _INTENT_NAME)
         self._tracker = ChangeTracker(directory, exclusive=exclusive)
         self._read_only = read_only
         self._lock = RLock()
         self._use = ExitStack()
-        self._runner: RestoreRunner | None = None  # None until the repository is open
+        self._exclusive = exclusive
+        self._commits: WorkspaceCommits | None = None  # None until the repository is open
+        self._recovered_from: FilesystemSnapshot | None = None
+        self._is_unfinished = False  # whether a restore failed and could not be rolled back
+        self.displaced: FilesystemSnapshot | None = None
+        """What somebody saved while the last restore replaced it, as a snapshot."""
         self._closed = False
         self._has_ids = False  # whether the index was loaded, if there is one
 
     @property
     def git_dir(self) -> Path | None:
         """The repository, once it exists."""
-        return None if self._runner is None else self._git_dir
+        return None if self._commits is None else self._git_dir
 
     # --- change tracking ---
 
@@ -114,7 +120,7 @@ class SnapshotStore:
         Raises:
             SnapshotRestoreError: A restore failed half-way; finishing it would undo the change.
         """
-        if self._runner is not None and self._runner.is_unfinished:
+        if self._is_unfinished:
             raise SnapshotRestoreError(
                 f"A restore of {self._root!r} failed half-way and could not be rolled back:"
                 " take a snapshot to try again before you continue"
@@ -143,8 +149,8 @@ class SnapshotStore:
             SnapshotError: It could not be taken.
         """
         try:
-            with self._lock_repository() as runner:
-                return runner.commits.take(tag)
+            with self._lock_repository() as commits:
+                return commits.take(tag)
         except BackendUnavailableError as error:
             raise _UnavailableSnapshotError(f"Failed to create snapshot: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
@@ -158,8 +164,8 @@ class SnapshotStore:
             OSError: Something cannot be written.
         """
         try:
-            with self._lock_repository() as runner:
-                return runner.commits.take(tag, fill)
+            with self._lock_repository() as commits:
+                return commits.take(tag, fill)
         except ObjectError as error:
             raise SnapshotError(f"Failed to create snapshot: {self._explain(error)}") from error
 
@@ -183,8 +189,10 @@ class SnapshotStore:
         try:
             with self._lock:
                 then = self.view(snapshot)
-                with self._lock_repository() as runner:
-                    return changed_paths(runner.commits.capture_only(), then)
+                with self._lock_repository() as commits:
+                    here = commits.capture_only()
+                    specials = set(then.manifest.specials) - set(here.manifest.specials)
+                    return [*(each.path for each in edits_between(here, then)), *specials]
         except (OSError, ObjectError, SnapshotError):
             return None
 
@@ -194,7 +202,8 @@ class SnapshotStore:
         *,
         paths: Sequence[str] | None = None,
         force: bool = False,
-        check: Callable[[ReadableFilesystem], None] = lambda _: None,
+        expect: FilesystemSnapshot | None = None,
+        check: Callable[[tuple[int, int]], None] = lambda _: None,
         before_replace: Callable[[str], None] | None = None,
     ) -> RestoreResult:
         """Restore everything, or only `paths`, to the state of `snapshot`.
@@ -206,10 +215,13 @@ class SnapshotStore:
             snapshot: The state to restore.
             paths: Restore only these, and what is below them.
             force: Restore a snapshot of another directory too.
-            check: Called with the resulting state before anything changes; may raise.
+            expect: Change only what differs between this state and `snapshot`, and only if all of
+                it is still as in this state. The directory is not searched for other changes.
+            check: Called with the bytes and entries that are added, before anything changes.
             before_replace: Called with the commit of the present state.
 
         Raises:
+            StaleRestoreError: Something is not as expected any more; nothing was restored.
             SnapshotRestoreError: It could not be restored.
             LimitExceededError: `check` raised it.
         """
@@ -220,15 +232,11 @@ class SnapshotStore:
             self._check_origin(snapshot, force=force)
             with self._lock:
                 then = self.view(snapshot)
-                with self._lock_repository() as runner:
-                    present = runner.commits.take_present(
-                        f"before restore of {snapshot.snapshot_id}"
-                    )
-                    intent, target = self._plan(runner, present, snapshot, then, wanted)
-                    check(target)
-                    written = self._replace(runner, intent, present, target, before_replace)
-                    self._warn_if_irreversible(present)
-                    return RestoreResult(written, present.commit is not None)
+                here = None if expect is None else self.view(expect)
+                with self._lock_repository() as commits:
+                    states = here, self._adopt(commits, snapshot, then)
+                    title = f"restore of {snapshot.snapshot_id}"
+                    return self._restore(commits, title, states, wanted, check, before_replace)
         except (SnapshotRestoreError, LimitExceededError):
             raise
         except BackendUnavailableError as error:
@@ -237,6 +245,35 @@ class SnapshotStore:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: {self._explain(error)}"
             ) from error
+
+    def _restore(
+        self,
+        commits: WorkspaceCommits,
+        title: str,
+        states: tuple[SnapshotFilesystem | None, SnapshotFilesystem],
+        paths: Sequence[str] | None,
+        check: Callable[[tuple[int, int]], None],
+        before_replace: Callable[[str], None] | None,
+    ) -> RestoreResult:
+        """Restore the second of the `states`; the first is what to expect, if that is known."""
+        (expected, target), present = states, None
+        if expected is None or before_replace is not None:
+            present = commits.take_present(f"before {title}")
+        here = expected if present is None else commits.view_present(present)
+        here = expected or here
+        assert here is not None
+        if paths is not None:
+            check_restorable(State(here), State(target), paths)
+        edits = edits_between(here, target, paths)
+        check(usage_change(edits, _sizes_of(edits, here, target)))
+        if present is not None and before_replace is not None:
+            _announce(present, before_replace)
+        policy = "take" if expected is None else "refuse"
+        self._change(commits, edits, (here, target), title, policy)
+        if present is not None:
+            self._warn_if_irreversible(present)
+        written = [each.path for each in edits if each.after.kind in ("file", "symlink")]
+        return RestoreResult(written, present is None or present.commit is not None)
 
     def replace(
         self,
@@ -254,13 +291,15 @@ class SnapshotStore:
             OSError: Something cannot be read or written.
         """
         try:
-            with self._lock_repository() as runner:
-                commits = runner.commits
+            with self._lock_repository() as commits:
                 taken = commits.take(f"before import of {name}")
-                before = PresentState(commits.tracker.last, "", taken.commit_ref)
-                commit = commits.import_state(state, f"import of {name}")
-                intent = Intent(commit, runner.directory_identity())
-                return self._replace(runner, intent, before, commits.view(commit), before_replace)
+                here = commits.view(taken.commit_ref)
+                target = commits.view(commits.import_state(state, f"import of {name}"))
+                edits = edits_between(here, target)
+                if before_replace is not None:
+                    before_replace(taken.commit_ref)
+                self._change(commits, edits, (here, target), f"import of {name}", "take")
+                return [each.path for each in edits if each.after.kind in ("file", "symlink")]
         except OSError as error:
             raise self._explain(error) from error
         except ObjectError as error:
@@ -273,40 +312,77 @@ class SnapshotStore:
             SnapshotRestoreError: It could not be restored.
         """
         try:
-            with self._lock_repository() as runner:
+            with self._lock_repository() as commits:
                 self._tracker.invalidate()
-                present = runner.commits.take_present(f"before rollback to {commit}")
-                intent = Intent(commit, runner.directory_identity())
-                runner.apply(intent, runner.commits.view(commit), present.directory)
+                present = commits.take_present(f"before rollback to {commit}")
+                here, target = commits.view_present(present), commits.view(commit)
+                edits = edits_between(here, target)
+                self._change(commits, edits, (here, target), f"rollback to {commit}", "take")
                 self._warn_if_irreversible(present)
         except (OSError, ObjectError) as error:
             raise SnapshotRestoreError(
                 f"Failed to return to {commit}: {self._explain(error)}"
             ) from error
 
+    def _change(
+        self,
+        commits: WorkspaceCommits,
+        edits: Sequence[Edit],
+        states: tuple[SnapshotFilesystem, SnapshotFilesystem],
+        title: str,
+        policy: Policy,
+    ) -> None:
+        """Carry out edits; store what somebody saved at one of the paths meanwhile."""
+
+        def keep(files: Mapping[str, Place]) -> None:
+            self.displaced = commits.store_displaced(states[0], files, f"saved during a {title}")
+            _log.warning(
+                "Saved by somebody during a %s, and kept in snapshot %s: %s",
+                title,
+                self.displaced.snapshot_id,
+                ", ".join(map(display_path, files)),
+            )
+
+        self.displaced = None
+        if not edits:
+            return
+        self._tracker.touch(*(each.path for each in edits))
+        try:
+            result = restore_edits(
+                self._directory,
+                edits,
+                states[1],
+                on_conflict=policy,
+                durable=not self._exclusive,
+                keep=keep,
+            )
+        except BaseException as error:
+            self._is_unfinished = has_interrupted(self._directory)
+            if self._is_unfinished and isinstance(error, OSError):
+                raise SnapshotRestoreError(
+                    f"Failed to restore, and to roll back: {self._explain(error)};"
+                    " the next snapshot or restore tries again"
+                ) from error
+            raise
+        for each in result.kept:
+            _log.warning("%s", each)
+
     # --- the repository ---
 
     def recover(self) -> None:
-        """Finish a restore or an import that was interrupted by a crash."""
-        if self._intents.read() is not None and not self._overlaps_workspace(self._git_dir):
-            with self._lock_repository():
-                pass
+        """Roll back a restore or an import that was interrupted by a crash."""
+        recover_restores(self._directory, self._root)
+        self._is_unfinished = False
 
     @property
     def recovered_from(self) -> FilesystemSnapshot | None:
-        """The state before the recovery from a crash; None if there was nothing to recover."""
-        return None if self._runner is None else self._runner.found
+        """The state before a savepoint of a dead process was rolled back, if that was kept."""
+        return self._recovered_from
 
     def take_for_recovery(self) -> None:
         """Keep the present state, because a savepoint is about to be rolled back after a crash."""
         taken = self.take("before the rollback of a savepoint whose process is gone")
-        runner = self._open()
-        runner.found = runner.found or taken
-
-    def intended_commit(self) -> str | None:
-        """Return the commit that an interrupted restore was going to."""
-        intent = self._intents.read()
-        return None if intent is None else intent.commit
+        self._recovered_from = self._recovered_from or taken
 
     def existing_repository(self) -> Repository | None:
         """Return the repository if there is one, even of another process.
@@ -316,22 +392,22 @@ class SnapshotStore:
         """
         with self._lock:
             self._check_open()
-            if self._runner is None and not self._git_dir.exists():
+            if self._commits is None and not self._git_dir.exists():
                 return None
-            return self._open().commits.repository
+            return self._open().repository
 
     def close(self) -> None:
         """Close the repository; the snapshots stay."""
         with self._lock:
             self._closed = True
             self._tracker.close()
-            if self._runner is not None:
-                repository = self._runner.commits.repository
+            if self._commits is not None:
+                repository = self._commits.repository
                 with suppress(OSError):  # the repository was removed
                     self._tracker.save_index(repository)
                 self._use.close()
                 repository.close()
-                self._runner = None
+                self._commits = None
 
     def cleanup(self) -> None:
         """Remove the repository if it is ours and nobody else uses it.
@@ -341,12 +417,12 @@ class SnapshotStore:
         """
         with self._lock:
             try:
-                if self._runner is None:
+                if self._commits is None:
                     repository = self._unused_repository()
                 else:
-                    repository = self._runner.commits.repository
+                    repository = self._commits.repository
                 self._use.close()
-                self._runner = None
+                self._commits = None
                 self._tracker.forget()
                 if repository is not None:
                     repository.remove()
@@ -358,31 +434,32 @@ class SnapshotStore:
     # --- steps ---
 
     @contextmanager
-    def _lock_repository(self) -> Generator[RestoreRunner, None, None]:
+    def _lock_repository(self) -> Generator[WorkspaceCommits, None, None]:
         """Hold the repository's lock, with no interrupted restore pending."""
         with self._lock:
-            runner = self._open()
-            with runner.commits.repository.lock():
-                runner.recover(self._real_root, read_only=self._read_only)
-                yield runner
+            commits = self._open()
+            with commits.repository.lock():
+                if self._read_only:
+                    check_recovered(self._directory, self._root)
+                elif self._is_unfinished:
+                    self.recover()
+                yield commits
 
-    def _open(self) -> RestoreRunner:
+    def _open(self) -> WorkspaceCommits:
         self._check_open()
-        if self._runner is None:
+        if self._commits is None:
             self._check_outside(self._git_dir)
             repository = Repository.create(self._git_dir, root=self._real_root)
             self._use.enter_context(repository.prevent_removal())
-            self._intents.prepare()
-            commits = WorkspaceCommits(repository, self._directory, self._tracker, self._root)
-            self._runner = RestoreRunner(commits, self._intents)
-        return self._runner
+            self._commits = WorkspaceCommits(repository, self._directory, self._tracker, self._root)
+        return self._commits
 
     def _repository_of(self, snapshot: FilesystemSnapshot) -> Repository:
         check_snapshot(snapshot)
         if not is_object_id(snapshot.commit_ref):
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not from the host")
         if self._has_own_store(snapshot):
-            repository = self._open().commits.repository
+            repository = self._open().repository
             repository.objects.refresh()  # another process may have removed it
             return repository
         try:
@@ -399,53 +476,17 @@ class SnapshotStore:
                 return Repository.create(self._git_dir, root=self._real_root)
         return None
 
-    def _plan(
-        self,
-        runner: RestoreRunner,
-        present: PresentState,
-        snapshot: FilesystemSnapshot,
-        then: SnapshotFilesystem,
-        paths: Sequence[str] | None,
-    ) -> tuple[Intent, SnapshotFilesystem]:
-        """Return the intent of a restore, and the state that it leads to."""
-        commits = runner.commits
-        commit, target = self._adopt(commits, snapshot, then)
-        identity = runner.directory_identity()
-        if paths is None or paths == [""]:
-            return Intent(commit, identity), target
-        tag = f"partial restore of {snapshot.snapshot_id}"
-        merged, target = commits.merge_present(present, target, paths, tag)
-        if merged is None:
-            return Intent(commit, identity, tuple(paths)), target
-        return Intent(merged, identity), target
-
     def _adopt(
         self, commits: WorkspaceCommits, snapshot: FilesystemSnapshot, then: SnapshotFilesystem
-    ) -> tuple[str, SnapshotFilesystem]:
-        """Return commit and state of a snapshot in this store; copy a foreign one."""
+    ) -> SnapshotFilesystem:
+        """Return the state of a snapshot in this store; copy a foreign one."""
         if self._has_own_store(snapshot):
-            return snapshot.commit_ref, then
+            return then
         if then.entry_count() > _MAX_ENTRIES:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it has more than {_MAX_ENTRIES} entries"
             )
-        commit = commits.import_state(then, f"copy of {snapshot.snapshot_id}")
-        return commit, commits.view(commit)
-
-    def _replace(
-        self,
-        runner: RestoreRunner,
-        intent: Intent,
-        before: PresentState,
-        target: SnapshotFilesystem,
-        before_replace: Callable[[str], None] | None,
-    ) -> list[str]:
-        if before_replace is not None:
-            if before.commit is not None:
-                before_replace(before.commit)
-            elif before.failure is not None:
-                raise before.failure
-        return runner.run(intent, before, target)
+        return commits.view(commits.import_state(then, f"copy of {snapshot.snapshot_id}"))
 
     def _warn_if_irreversible(self, present: PresentState) -> None:
         if present.commit is None:
@@ -495,3 +536,27 @@ class SnapshotStore:
         """Return whether a store is in the workspace, where an agent can write, or vice versa."""
         real = Path(os.path.realpath(git_dir))
         return real.is_relative_to(self._real_root) or self._real_root.is_relative_to(real)
+
+
+def _announce(present: PresentState, before_replace: Callable[[str], None]) -> None:
+    """Tell whoever may have to go back what the present state is."""
+    if present.commit is not None:
+        before_replace(present.commit)
+    elif present.failure is not None:
+        raise present.failure
+
+
+def _sizes_of(
+    edits: Sequence[Edit], here: SnapshotFilesystem, target: SnapshotFilesystem
+) -> dict[str, int]:
+    """Return the sizes of all blobs in edits."""
+    sizes = {
+        each.before.blob: here.objects.size_of(each.before.blob)
+        for each in edits
+        if each.before.blob
+    }
+    return sizes | {
+        each.after.blob: target.objects.size_of(each.after.blob)
+        for each in edits
+        if each.after.blob
+    }

@@ -1,0 +1,184 @@
+"""Undo of one change: `restore` with the state that is expected, on every backend."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.posix.forks import is_killed_at
+from weakincentives.errors import StaleRestoreError
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.posix import fault_hook
+
+Files = HostFilesystem | InMemoryFilesystem
+OLD, NEW, MINE = "old ", "new ", "mine"  # of the same length: sizes tell nothing
+
+
+@pytest.fixture(params=["memory", "host", "exclusive"])
+def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    if request.param == "memory":
+        yield InMemoryFilesystem()
+        return
+    (tmp_path / "root").mkdir()
+    git_dir, is_exclusive = tmp_path / "store", request.param == "exclusive"
+    with HostFilesystem(tmp_path / "root", git_dir=git_dir, exclusive=is_exclusive) as made:
+        yield made
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[HostFilesystem]:
+    (tmp_path / "root").mkdir()
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as made:
+        yield made
+
+
+def contents(fs: Files) -> dict[str, str]:
+    return {each.path: fs.read(each.path).content for each in fs.glob("**")}
+
+
+def test_only_the_change_is_undone_and_later_ones_stay(fs: Files) -> None:
+    fs.write("a", OLD)
+    fs.write("d/b", OLD)
+    before = fs.snapshot()
+    fs.write("a", NEW)
+    fs.write("d/new", NEW)
+    fs.delete("d/b")
+    after = fs.snapshot()
+    fs.write("d/later", MINE)
+    fs.write("other", MINE)
+    fs.restore(before, expect=after)
+    assert contents(fs) == {"a": OLD, "d/b": OLD, "d/later": MINE, "other": MINE}
+
+
+def test_a_later_change_of_the_same_path_is_named_and_nothing_changes(fs: Files) -> None:
+    for name in "abc":
+        fs.write(name, OLD)
+    before = fs.snapshot()
+    for name in "abc":
+        fs.write(name, NEW)
+    after = fs.snapshot()
+    fs.write("b", MINE)
+    fs.delete("c")
+    with pytest.raises(StaleRestoreError) as raised:
+        fs.restore(before, expect=after)
+    assert raised.value.paths == ("b", "c")
+    assert contents(fs) == {"a": NEW, "b": MINE}
+    fs.restore(before, expect=after, paths=["a"])
+    assert contents(fs) == {"a": OLD, "b": MINE}
+
+
+def test_a_new_directory_that_others_use_is_not_removed(fs: Files) -> None:
+    before = fs.snapshot()
+    fs.write("d/new", NEW)
+    after = fs.snapshot()
+    fs.write("d/later", MINE)
+    with pytest.raises(StaleRestoreError):
+        fs.restore(before, expect=after)
+    assert contents(fs) == {"d/new": NEW, "d/later": MINE}
+
+
+def test_an_undo_is_redone_by_its_inverse(fs: Files) -> None:
+    fs.write("a", OLD)
+    before = fs.snapshot()
+    fs.delete("a")
+    fs.write("d/e/f", NEW)
+    after = fs.snapshot()
+    fs.restore(before, expect=after)
+    assert contents(fs) == {"a": OLD}
+    assert not fs.exists("d")
+    fs.restore(after, expect=before)
+    assert contents(fs) == {"d/e/f": NEW}
+
+
+def replace_file(path: Path) -> None:
+    draft = path.with_name("draft")
+    draft.write_text(MINE)
+    draft.replace(path)
+
+
+def write_in_place(path: Path) -> None:
+    path.write_text(MINE)
+
+
+def keep_the_times(path: Path) -> None:
+    found = path.stat()
+    path.write_text(MINE)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+SAVES = [replace_file, write_in_place, keep_the_times]
+
+
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("point", ["change.staged", "change.recorded", "change.exchanged"])
+def test_a_save_while_an_undo_runs_is_at_its_path(
+    host: HostFilesystem, tmp_path: Path, save: Callable[[Path], None], point: str
+) -> None:
+    host.write("a", OLD)
+    before = host.snapshot()
+    host.write("a", NEW)
+    after = host.snapshot()
+    pending = [point]
+
+    def hook(name: str) -> None:
+        if [name] == pending:
+            pending.clear()
+            save(tmp_path / "root" / "a")
+
+    is_too_late = point == "change.exchanged"
+    with fault_hook(hook), nullcontext() if is_too_late else pytest.raises(StaleRestoreError):
+        host.restore(before, expect=after)
+    assert contents(host) == {"a": MINE}
+
+
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("point", ["change.staged", "change.recorded"])
+def test_a_save_while_a_restore_runs_is_kept_in_a_snapshot(
+    host: HostFilesystem, tmp_path: Path, save: Callable[[Path], None], point: str
+) -> None:
+    host.write("a", OLD)
+    kept = host.snapshot()
+    host.write("a", NEW)
+    pending = [point]
+
+    def hook(name: str) -> None:
+        if [name] == pending:
+            pending.clear()
+            save(tmp_path / "root" / "a")
+
+    with fault_hook(hook):
+        host.restore(kept)
+    assert contents(host) == {"a": OLD}
+    assert host.displaced is not None
+    assert host.view(host.displaced).read("a").content == MINE
+    host.restore(host.displaced, paths=["a"])
+    assert contents(host) == {"a": MINE}
+
+
+def test_what_is_written_to_a_displaced_file_is_kept_beside_it(
+    host: HostFilesystem, tmp_path: Path
+) -> None:
+    host.write("a", OLD)
+    kept = host.snapshot()
+    host.write("a", NEW)
+    with (tmp_path / "root" / "a").open("a") as opened:
+        host.restore(kept)
+        opened.write("more")
+    assert contents(host) == {"a": OLD, "a.wink-kept": NEW + "more"}
+
+
+@pytest.mark.parametrize("point", ["change.recorded", "change.exchanged", "change.done"])
+def test_a_save_after_a_kill_is_left_alone(
+    host: HostFilesystem, tmp_path: Path, point: str
+) -> None:
+    for name in "ab":
+        host.write(name, OLD)
+    kept = host.snapshot()
+    for name in "ab":
+        host.write(name, NEW)
+    assert is_killed_at(point, lambda: host.restore(kept))
+    (tmp_path / "root" / "a").write_text(MINE)  # at once: no delay decides
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as following:
+        assert contents(following) == {"a": MINE, "b": OLD}
