@@ -10,6 +10,7 @@ import pytest
 from tests.posix.forks import is_killed_at
 from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.host.snapshots.store import CallStates
 from weakincentives.posix import fault_hook
 
 Files = HostFilesystem | InMemoryFilesystem
@@ -182,3 +183,43 @@ def test_a_save_after_a_kill_is_left_alone(
     (tmp_path / "root" / "a").write_text(MINE)  # at once: no delay decides
     with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as following:
         assert contents(following) == {"a": MINE, "b": OLD}
+
+
+def test_a_call_is_recorded_from_its_changes_alone(host: HostFilesystem, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    host.write("a", OLD)
+    host.write("d/b", OLD)
+    start = host.snapshot()
+    found: list[CallStates] = []
+    host.subscribe_changes(lambda changes: found.append(host.record_changes(changes)))
+    (root / "unseen").write_text(MINE)  # nobody looks there
+    with host.savepoint():
+        host.write("a", NEW)
+        host.write("new/c", NEW)
+        host.delete("d/b")
+    (states,) = found
+    assert states.before == start
+    assert states.known is None
+    assert states.paths == ("a", "d/b", "new", "new/c")
+    after = host.view(states.after)
+    assert [each.path for each in after.glob("**")] == ["a", "new/c"]
+    assert after.read("a").content == NEW
+    host.restore(states.before, expect=states.after)
+    assert contents(host) == {"a": OLD, "d/b": OLD, "unseen": MINE}
+
+
+def test_what_a_person_saved_before_a_call_is_in_the_state_before(
+    host: HostFilesystem, tmp_path: Path
+) -> None:
+    host.write("a", OLD)
+    start = host.snapshot()
+    found: list[CallStates] = []
+    host.subscribe_changes(lambda changes: found.append(host.record_changes(changes)))
+    replace_file(tmp_path / "root" / "a")
+    host.write("a", NEW)
+    (states,) = found
+    assert states.known == start
+    assert host.view(states.before).read("a").content == MINE
+    assert host.view(states.after).read("a").content == NEW
+    host.restore(states.before, expect=states.after)
+    assert contents(host) == {"a": MINE}

@@ -14,6 +14,7 @@ from weakincentives.history.change import change as change
 from weakincentives.history.change import find_stale as find_stale
 from weakincentives.history.entries import EntryState as EntryState
 from weakincentives.history.entries import LiveTree as LiveTree
+from weakincentives.history.entries import PathChange as PathChange
 from weakincentives.history.entries import Place as Place
 from weakincentives.history.entries import open_file as open_file
 from weakincentives.history.entries import read_attributes as read_attributes

@@ -13,7 +13,7 @@ import signal
 import stat
 import weakref
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,30 @@ class EntryState:
     """The target of a link."""
     owner: tuple[int, int] = (-1, -1)
     """User and group id of a directory."""
+
+
+def open_nothing() -> int | None:
+    """Open nothing: the entry is not a file."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """One path that changed, with its entry before and after.
+
+    `before` is what came out when the path was changed, whoever put it there. The functions
+    open the content of a file; they work only while the listener runs.
+    """
+
+    path: str
+    before: EntryState
+    after: EntryState
+    open_before: Callable[[], int | None] = open_nothing
+    """Opens the file before; the caller closes the descriptor. None if it was no file."""
+    open_after: Callable[[], int | None] = open_nothing
+    """Opens the file after, if `by_call` is False."""
+    by_call: bool = True
+    """Whether the change was made through the filesystem, and not by another program."""
 
 
 class LiveTree:

@@ -36,7 +36,7 @@ from weakincentives.filesystem.host.journal.recovery import SavepointRecovery, p
 from weakincentives.filesystem.host.journal.rollback import KeptChange, Rollback
 from weakincentives.filesystem.host.snapshots.edits import without_new_specials
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
-from weakincentives.filesystem.host.snapshots.store import SnapshotStore
+from weakincentives.filesystem.host.snapshots.store import CallStates, SnapshotStore
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.mounts import MountedFile
 from weakincentives.filesystem.paths import normalize_path, outermost
@@ -51,6 +51,7 @@ from weakincentives.filesystem.types import (
     Results,
 )
 from weakincentives.gitstore import ObjectError
+from weakincentives.history import PathChange
 from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
@@ -179,6 +180,16 @@ class HostFilesystem(BaseFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             return self._journal.subscribe(listener)
+
+    def record_changes(self, changes: Sequence[PathChange]) -> CallStates:
+        """Store the states before and after a call, from what `subscribe_changes` reports.
+
+        Only these paths are looked at, so this costs the same in any directory.
+
+        Raises:
+            SnapshotError: They could not be stored.
+        """
+        return self._snapshots.record(changes)
 
     @property
     def history(self) -> SnapshotHistory:

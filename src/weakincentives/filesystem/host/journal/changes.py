@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from weakincentives.errors import SnapshotError
@@ -20,9 +20,11 @@ from weakincentives.filesystem.host.journal.slots import exists, stat_or_none
 from weakincentives.history.entries import (
     MISSING,
     EntryState,
+    PathChange,
     Place,
     has_writer_at,
     matches_at,
+    open_nothing,
     read_state,
 )
 from weakincentives.posix import RootedDirectory, fault_point, join, parent_of, remove
@@ -32,29 +34,6 @@ _MAX_HELD_AGE = 3600.0  # seconds that a replaced file is held where writers can
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ABSENT = EntryState()
 _log = logging.getLogger(__name__)
-
-
-def _open_nothing() -> int | None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class PathChange:
-    """One path that changed, with its entry before and after.
-
-    `before` is what came out when the path was changed, whoever put it there. The functions
-    open the content of a file; they work only while the listener runs.
-    """
-
-    path: str
-    before: EntryState
-    after: EntryState
-    open_before: Callable[[], int | None] = _open_nothing
-    """Opens the file before; the caller closes the descriptor. None if it was no file."""
-    open_after: Callable[[], int | None] = _open_nothing
-    """Opens the file after, if `by_call` is False."""
-    by_call: bool = True
-    """Whether the change was made through the filesystem, and not by another program."""
 
 
 ChangeListener: TypeAlias = Callable[[Sequence[PathChange]], None]
@@ -272,7 +251,7 @@ class _Collector:
         return open_content
 
     def _see(
-        self, path: str, state: EntryState, opener: Callable[[], int | None] = _open_nothing
+        self, path: str, state: EntryState, opener: Callable[[], int | None] = open_nothing
     ) -> None:
         """Note what came out at a path."""
         known = self.after.get(path)
@@ -281,7 +260,7 @@ class _Collector:
             if origin is not None:
                 self._see(origin, state, opener)
                 self.after[origin] = _ABSENT
-                state, opener = _ABSENT, _open_nothing
+                state, opener = _ABSENT, open_nothing
             self.before[path] = state, opener
         elif known != state:
             first = self.before[path]
@@ -300,7 +279,7 @@ class _Collector:
     def _move(self, source: str, destination: str) -> None:
         for path in [each for each in self.after if f"{each}/".startswith(f"{source}/")]:
             target = destination + path[len(source) :]
-            self.before.setdefault(target, (_ABSENT, _open_nothing))
+            self.before.setdefault(target, (_ABSENT, open_nothing))
             self.after[target] = self.after[path]
             self.after[path] = _ABSENT
         self._moves.append((source, destination))

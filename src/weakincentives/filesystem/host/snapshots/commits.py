@@ -214,6 +214,9 @@ class WorkspaceCommits:
         """
         with self.repository.objects.begin_pack() as batch:
             entries = {path: _store_entry(batch, place) for path, place in files.items()}
+            for path, entry in entries.items():
+                if entry.kind not in {"file", "symlink"}:
+                    raise os_error(errno.EINVAL, path, "Only files and links can be stored")
             return self._commit(put_entries(state, entries, batch), tag, batch)
 
     def store_entries(
@@ -233,6 +236,24 @@ class WorkspaceCommits:
                 if entry.kind == "file" and not self.repository.objects.is_packed(entry.blob):
                     _store_blob(batch, contents[path](), entry, path)
             return self._commit(put_entries(state, entries, batch), tag, batch)
+
+    def store_present(
+        self, state: SnapshotFilesystem, paths: Sequence[str], tag: str
+    ) -> FilesystemSnapshot:
+        """Commit a state with these paths as they are on the disk now."""
+        with self.repository.objects.begin_pack() as batch:
+            entries = {path: self._store_path(batch, path) for path in paths}
+            return self._commit(put_entries(state, entries, batch), tag, batch)
+
+    def _store_path(self, batch: PackTransaction, path: str) -> EntryState:
+        try:
+            parent, name = self.directory.open_parent(path)
+        except FileNotFoundError:
+            return EntryState()
+        try:
+            return _store_entry(batch, (parent, name))
+        finally:
+            os.close(parent)
 
     def view(self, commit: str) -> SnapshotFilesystem:
         """Return the state of a commit.
@@ -265,13 +286,17 @@ def view_commit(repository: Repository, commit: str, root: str) -> SnapshotFiles
 
 
 def _store_entry(batch: PackTransaction, place: Place) -> EntryState:
-    """Store a file or link; return its state."""
+    """Store an entry; return its state."""
     parent, name = place
-    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return EntryState()
     if stat.S_ISLNK(found.st_mode):
         return EntryState("symlink", target=os.readlink(name, dir_fd=parent))
     if not stat.S_ISREG(found.st_mode):
-        raise os_error(errno.EINVAL, name, "Only files and links can be stored")
+        kind = "directory" if stat.S_ISDIR(found.st_mode) else "special"
+        return EntryState(kind, stat.S_IMODE(found.st_mode))
     with open_file(place) as descriptor:
         blob, size = _add_file(batch, descriptor)
     return EntryState("file", stat.S_IMODE(found.st_mode), size, blob)

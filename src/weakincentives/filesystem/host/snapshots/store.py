@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from weakincentives.filesystem.host.snapshots.commits import (
     WorkspaceCommits,
     view_commit,
 )
-from weakincentives.filesystem.host.snapshots.edits import edits_between
+from weakincentives.filesystem.host.snapshots.edits import edits_between, entry_state
 from weakincentives.filesystem.host.snapshots.restore import (
     check_recovered,
     explain_store_error,
@@ -39,7 +40,7 @@ from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.retention import check_snapshot
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError, Repository, default_git_dir, is_object_id
-from weakincentives.history import Edit, Place, Policy
+from weakincentives.history import Edit, EntryState, PathChange, Place, Policy
 from weakincentives.posix import BackendUnavailableError, RootedDirectory, display_path
 
 _MAX_ENTRIES = 10_000_000  # in a snapshot from another store, which may be crafted
@@ -53,6 +54,21 @@ class RestoreResult(NamedTuple):
     """The files that were written."""
     reversible: bool
     """Whether the state before is stored, so that the restore can be undone."""
+
+
+class CallStates(NamedTuple):
+    """The states around a call, as far as the history knows them: no tree is searched."""
+
+    before: FilesystemSnapshot
+    """The last known state with what the call replaced put in."""
+    after: FilesystemSnapshot
+    """The state before with what the call put there."""
+    paths: tuple[str, ...]
+    """What the call changed, sorted."""
+    known: FilesystemSnapshot | None
+    """The last known state, if somebody else had changed one of the paths since; else None."""
+    saved: tuple[FilesystemSnapshot, ...]
+    """States with what somebody saved while the call ran, and the call replaced again."""
 
 
 class _UnavailableSnapshotError(BackendUnavailableError, SnapshotError):
@@ -87,6 +103,7 @@ class SnapshotStore:
         self._use = ExitStack()
         self._exclusive = exclusive
         self._commits: WorkspaceCommits | None = None  # None until the repository is open
+        self._known: FilesystemSnapshot | None = None  # the last state that was stored
         self._recovered_from: FilesystemSnapshot | None = None
         self._is_unfinished = False  # whether a restore failed and could not be rolled back
         self.displaced: FilesystemSnapshot | None = None
@@ -150,11 +167,46 @@ class SnapshotStore:
         """
         try:
             with self._lock_repository() as commits:
-                return commits.take(tag)
+                self._known = commits.take(tag)
+                return self._known
         except BackendUnavailableError as error:
             raise _UnavailableSnapshotError(f"Failed to create snapshot: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotError(f"Failed to create snapshot: {self._explain(error)}") from error
+
+    def record(self, changes: Sequence[PathChange]) -> CallStates:
+        """Store the states before and after a call that changed these paths.
+
+        Raises:
+            SnapshotError: They could not be stored.
+        """
+        try:
+            with self._lock_repository() as commits:
+                return self._record(commits, changes)
+        except (OSError, ObjectError) as error:
+            raise SnapshotError(f"Failed to store a change: {self._explain(error)}") from error
+
+    def _record(self, commits: WorkspaceCommits, changes: Sequence[PathChange]) -> CallStates:
+        known = self._known or commits.take("before a call")
+        by_call = [each for each in changes if each.by_call]
+        state, before = commits.view(known.commit_ref), known
+        found = {each.path: each.before for each in by_call}
+        others = {path: entry for path, entry in found.items() if not _is_same(state, path, entry)}
+        if others:
+            opened = {each.path: each.open_before for each in by_call}
+            before = commits.store_entries(state, others, opened, "changed before a call")
+            state = commits.view(before.commit_ref)
+        saved = tuple(
+            commits.store_entries(
+                state, {each.path: each.after}, {each.path: each.open_after}, "saved during a call"
+            )
+            for each in changes
+            if not each.by_call
+        )
+        paths = tuple(sorted(found))
+        after = commits.store_present(state, paths, "after a call")
+        self._known = after
+        return CallStates(before, after, paths, known if others else None, saved)
 
     def fill(self, fill: Callable[[TreeWriter], None], tag: str | None) -> FilesystemSnapshot:
         """Let `fill` write to the directory, which must be empty, and take a snapshot of it.
@@ -560,3 +612,8 @@ def _sizes_of(
         for each in edits
         if each.after.blob
     }
+
+
+def _is_same(state: SnapshotFilesystem, path: str, entry: EntryState) -> bool:
+    """Return whether a state has this entry; sizes need not be known."""
+    return replace(entry, size=-1) == replace(entry_state(state, path), size=-1)
