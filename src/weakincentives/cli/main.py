@@ -75,6 +75,7 @@ COMMANDS: Mapping[str, CommandSource] = {
         "weakincentives.cli.timeline.resume", "Continue a run from any of its steps."
     ),
     "show": CommandSource("weakincentives.cli.timeline.show", "Show a step of a run, or a file."),
+    "undo": CommandSource("weakincentives.cli.timeline.undo", "Undo a step of a run in its copy."),
     "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),
     "sandbox": CommandSource(
         "weakincentives.cli.sandbox", "See what isolates commands here, or run one in it."

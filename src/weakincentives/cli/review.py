@@ -15,6 +15,7 @@ from weakincentives.cli.listing import print_runs, print_total
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.recovery import recover_undo
 from weakincentives.cli.run.resolution import EXIT_CONFLICT, EXIT_KEPT
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import find_run, note_changes, place_id, run_directory
@@ -83,7 +84,7 @@ def command(
     copy = _open_copy(place)
     with (
         exclusive_lock(run_directory(copy.place)),
-        Review(copy) as review,
+        _open_review(copy) as review,
         name_copy_on_error(copy.place, KeyboardInterrupt),
     ):
         if undo or recover:
@@ -94,6 +95,11 @@ def command(
             code = _resolve(review, action, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _open_review(copy: WorkingCopy) -> Review:
+    recover_undo(copy)
+    return Review(copy)
 
 
 def _open_copy(place: Path) -> WorkingCopy:

@@ -66,6 +66,14 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
+class Displaced:
+    """The files before a command was rolled back, and after it."""
+
+    before: FilesystemSnapshot
+    after: FilesystemSnapshot
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """What a run was in one of its copies, and how it ended."""
 
@@ -88,8 +96,8 @@ class RunRecord:
     """The files at that time."""
     since: FilesystemSnapshot | None = None
     """The files when the last instruction was given; None if that was the task."""
-    displaced: dict[int, FilesystemSnapshot] = field(default_factory=dict[int, FilesystemSnapshot])
-    """The files before a command was rolled back, by its step."""
+    displaced: dict[int, Displaced] = field(default_factory=dict[int, Displaced])
+    """What the rollback of a command displaced, by its step."""
 
 
 @dataclass(frozen=True, slots=True)

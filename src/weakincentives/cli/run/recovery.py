@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.review.records import open_files
+from weakincentives.contrib.review.recovery import open_original, recover_all
 from weakincentives.filesystem import Change, FilesystemSnapshot, ReadableFilesystem, diff
 from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
 from weakincentives.posix import display_path, parents_of
@@ -51,6 +52,12 @@ def list_names(paths: Sequence[str]) -> str:
     return names if more <= 0 else f"{names} and {format_count(more, 'other')}"
 
 
+def recover_undo(copy: WorkingCopy) -> None:
+    """Roll back an undo of a step that was killed half-way in the copy."""
+    with open_original(copy.root) as workspace:
+        recover_all(workspace, copy.root, copy.place, lambda _, __: None)
+
+
 def find_edits(copy: WorkingCopy, seen: FilesystemSnapshot) -> CopyState:
     """Return the state of a copy, compared with the one that the user has seen."""
     with open_files(copy) as files:
@@ -72,6 +79,7 @@ def compare_with_step(
         recorded: Their paths.
         was_in_call: Whether the run was killed during a tool call.
     """
+    recover_undo(copy)
     with open_files(copy) as files:  # this rolls back a file call that was interrupted
         derived = DerivedFiles(files)
         for path in recorded:

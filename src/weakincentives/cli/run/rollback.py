@@ -9,7 +9,7 @@ from typing import Any
 
 from weakincentives.adapters import CancellationToken
 from weakincentives.cli.run.recovery import changed_paths
-from weakincentives.cli.runs import read_run, update_run
+from weakincentives.cli.runs import Displaced, read_run, update_run
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.context import DescribedHandler, Handler, HandlerContext
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, diff
@@ -74,7 +74,7 @@ class RollbackKeeper:
             self.displaced[recorder.last] = paths
             record = read_run(self._copy.place)
             known = {} if record is None else record.displaced
-            update_run(self._copy.place, displaced={**known, recorder.last: before})
+            update_run(self._copy.place, displaced={**known, recorder.last: Displaced(before, now)})
 
     def _take_snapshot(self, tag: str) -> FilesystemSnapshot:
         self._filesystem.invalidate()  # the user may have saved something

@@ -1,0 +1,195 @@
+"""`wink undo`: one step of a run is undone in its copy, and nothing that came later is lost."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, shell, write
+from tests.posix.forks import is_killed_at
+from weakincentives.cli.main import main
+from weakincentives.cli.runs import steps_path
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.runtime.timeline import Timeline
+
+Copies = Callable[[], list[Path]]
+
+
+@pytest.fixture
+def place(wink: Wink, project: Path, script: Script, copies: Copies) -> Path:
+    """Return the copy of a run: 4 makes two files, 6 fixes calc.py, 8 changes it again."""
+    both = "echo a > a.txt; echo b > b.txt"
+    again = edit("def mean", "def average")
+    model = script(shell("sh", "-c", both), edit(), again, "Done.")
+    wink("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    return copies()[0]
+
+
+def names(place: Path) -> list[str]:
+    return sorted(each.name for each in (place / "workspace").iterdir())
+
+
+def test_a_step_is_undone_and_later_steps_stay(wink: Wink, place: Path):
+    done = wink("undo", "4")
+    assert done.code == 0, done.err
+    assert "). Restored: a.txt, b.txt" in done.err
+    assert f"wink undo {place.name} 11  to redo it" in done.err
+    assert names(place) == ["calc.py", "docs"]
+    assert "average" in (place / "workspace" / "calc.py").read_text()
+    assert wink("undo", place.name, "11").code == 0
+    assert (place / "workspace" / "a.txt").read_text() == "a\n"
+
+
+def test_an_undo_is_a_step_that_names_what_it_undoes(wink: Wink, place: Path):
+    assert wink("undo", "8", "--json").last == {
+        "run": place.name,
+        "step": 8,
+        "undo": 11,
+        "conflicts": [],
+        "paths": ["calc.py"],
+    }
+    with Timeline(steps_path(place)) as timeline:
+        step = timeline.step(11)
+        assert (step.title, step.details["undoes"]) == ("undo of step 8", 8)
+        assert timeline.files(11).read("calc.py").content == FIXED
+        with HostFilesystem(place / "workspace", read_only=True) as files:
+            assert files.read("calc.py").content == FIXED
+    assert "undo of step 8" in wink("log").out
+
+
+def test_a_part_of_a_step_is_undone(wink: Wink, place: Path):
+    assert wink("undo", "4", "--only", "a.txt").code == 0
+    assert names(place) == ["b.txt", "calc.py", "docs"]
+    done = wink("undo", "4", "--only", "calc.py")
+    assert done.code == 1
+    assert "Nothing was changed at 'calc.py' in step 4; it changed a.txt, b.txt" in done.err
+
+
+def test_what_a_later_step_changed_is_a_conflict_that_names_the_step(wink: Wink, place: Path):
+    before = (place / "workspace" / "calc.py").read_text()
+    done = wink("undo", "6")
+    assert done.code == 4
+    assert "calc.py was changed by step 8 (edit_file calc.py)" in done.err
+    assert f"wink undo {place.name} 8  to undo that first" in done.err
+    assert (place / "workspace" / "calc.py").read_text() == before
+    assert wink("undo", "8").code == wink("undo", "6").code == 0
+    assert (place / "workspace" / "calc.py").read_text() == CALC
+
+
+def test_what_the_user_changed_is_never_undone(wink: Wink, place: Path):
+    (place / "workspace" / "a.txt").write_text("mine\n")
+    done = wink("undo", "4")
+    assert done.code == 4
+    assert "a.txt was changed by you, outside of the steps" in done.err
+    assert f"wink undo {place.name} 4 --only b.txt  to undo the rest" in done.err
+    assert (place / "workspace" / "a.txt").read_text() == "mine\n"
+    assert (place / "workspace" / "b.txt").exists()
+    [conflict] = wink("undo", "4", "--json").last["conflicts"]
+    assert conflict == {"path": "a.txt", "changed_by": "you, outside of the steps"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "STEP is missing"),
+        (["1"], 1, "Step 1 is the start of the run"),
+        (["3"], 1, "Step 3 changed no files"),
+        (["99"], 1, "There is no step 99"),
+    ],
+)
+def test_what_cannot_be_undone_says_why(
+    wink: Wink, place: Path, arguments: list[str], code: int, says: str
+):
+    done = wink("undo", *arguments)
+    assert (done.code, says in done.err) == (code, True), done.err
+
+
+def test_a_run_whose_copy_is_gone_says_what_to_do(wink: Wink, place: Path):
+    assert wink("review", place.name, "--discard").code == 0
+    done = wink("undo", "4")
+    assert done.code == 1
+    assert f"wink resume {place.name} continues the run in a new copy" in done.err
+
+
+def test_the_model_is_told_what_was_undone(wink: Wink, project: Path, script: Script, place: Path):
+    assert wink("undo", "8").code == 0
+    model = script("Done.")
+    done = wink("run", "--continue", "go on", "--workspace", project, "--model", model, "--json")
+    assert done.events[0]["edited"] == ["calc.py"]
+    assert (place / "workspace" / "calc.py").read_text() == FIXED
+
+
+NEXT = {
+    "review": (["review"], False),
+    "run": (["run", "--continue", "more", "--workspace"], True),
+}
+
+
+@pytest.mark.parametrize(
+    "point", ["change.recorded", "change.changing", "change.removed", "change.changed"]
+)
+@pytest.mark.parametrize("after", ["review", "run"])
+def test_an_undo_that_was_killed_is_old_or_new(
+    wink: Wink, place: Path, project: Path, script: Script, point: str, after: str
+):
+    root = place / "workspace"
+
+    def undo() -> None:
+        main(["undo", place.name, "4"])
+
+    assert is_killed_at(point, undo)
+    recover, path = NEXT[after]  # whatever is next, it recovers first
+    done = wink(*recover, *([project, "--model", script("Done.")] if path else [place.name]))
+    assert done.code in (0, 3), done.err
+    assert wink("undo", place.name, "8").code == 0
+    left = {each.name for each in root.glob("*.txt")}
+    assert left in ({"a.txt", "b.txt"}, set())
+    assert (root / "calc.py").read_text() == FIXED
+
+
+# --- what a rollback displaced ---
+
+
+def test_what_the_user_saved_during_a_command_that_ctrl_c_ends_can_be_had_back(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    os.mkfifo(tmp_path / "runs")
+    command = f"echo half > half.txt; echo > {tmp_path}/runs; sleep 100"
+    model = script(write("new.txt"), shell("sh", "-c", command), "Done.")
+    terminal = Terminal("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    (tmp_path / "runs").read_bytes()
+    [place] = copies()
+    (place / "workspace" / "calc.py").write_text("# mine\n")
+    terminal.type("\x03")
+    terminal.wait_for("iscard")
+    terminal.type("k\n")
+    shown = terminal.end().out
+    if "Rolled back" not in shown:  # then nothing was displaced
+        assert (place / "workspace" / "calc.py").read_text() == "# mine\n"
+        return
+    assert "Rolled back with the command of step 6: calc.py, half.txt" in shown
+    assert f"to get one back: wink undo {place.name} 6 --only PATH" in shown
+    assert wink("undo", place.name, "6", "--only", "calc.py").code == 0
+    assert (place / "workspace" / "calc.py").read_text() == "# mine\n"
+    assert not (place / "workspace" / "half.txt").exists()
+
+
+def test_a_copy_in_which_something_was_displaced_is_not_removed(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    os.mkfifo(tmp_path / "runs")
+    command = f"echo > {tmp_path}/runs; sleep 100"
+    model = script(shell("sh", "-c", command), "Done.")
+    terminal = Terminal("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    (tmp_path / "runs").read_bytes()
+    [place] = copies()
+    (place / "workspace" / "calc.py").write_text("# mine\n")
+    terminal.type("\x03")
+    terminal.wait_for(r"(end\)|iscard): \Z")
+    terminal.type("\x04")
+    terminal.end()
+    assert wink("clean", "--yes").code == 0
+    assert (place / "workspace").is_dir()
+    wink("undo", place.name, "4")
+    assert (place / "workspace" / "calc.py").read_text() == "# mine\n"
