@@ -25,7 +25,6 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     ├── DeadlineExceededError (TimeoutError)   the deadline has passed       runtime
     ├── BudgetExceededError (RuntimeError)     used more than allowed        runtime
     ├── ReducerError (RuntimeError)            its slice is unchanged        runtime
-    ├── TransactionConflictError (RuntimeError) concurrent change            runtime
     ├── TransactionEndedError (RuntimeError)   change after a rollback       runtime
     ├── UnknownTagError (KeyError)             no snapshot has the tag       runtime
     ├── SnapshotFormatError (ValueError)       not a stored session          runtime

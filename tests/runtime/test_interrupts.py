@@ -245,7 +245,7 @@ def is_free(fs: BaseFilesystem, session: Session) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("change", [save])
+@pytest.mark.parametrize("change", [save, transact])
 def test_an_interrupt_at_any_line_leaves_one_state_and_no_lock(
     fs: BaseFilesystem, change: Callable[..., None], fails: bool
 ):

@@ -38,15 +38,15 @@ from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem, scan
 from weakincentives.filesystem import FileWritten, HostFilesystem, InMemoryFilesystem
+from weakincentives.posix import TimeLimitError
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import (
     Session,
-    TransactionConflictError,
     TransactionEndedError,
     append_all,
 )
-from weakincentives.runtime.session.branch import Branch
+from weakincentives.runtime.session.draft import Draft
 from weakincentives.runtime.transactions import read_consistently, transaction
 
 ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", size(150, 10_000)))
@@ -165,11 +165,8 @@ class Round:
 
     def bare(self, plan: Plan, record: Record) -> bool:
         """Do it in a transaction of our own."""
-        try:
-            with transaction(self.session):
-                run(plan.program, OnSession(self.session), record.saw)
-        except TransactionConflictError:
-            return False
+        with transaction(self.session):
+            run(plan.program, OnSession(self.session), record.saw)
         return True
 
     def call(self, plan: Plan, record: Record) -> bool:
@@ -287,24 +284,27 @@ def run_all(*functions: Callable[[], object]) -> None:
         each.join(WAIT)
 
 
-def together(session: Session, *works: Callable[[], object]) -> None:
-    """Run each in a transaction of its own, all open before the first one ends."""
+def together(session: Session, *works: Callable[[], object], at_once: bool = True) -> None:
+    """Run each in a transaction of its own; `at_once`, all are open before the first one ends."""
     ready = threading.Barrier(len(works))
 
     def call(work: Callable[[], object]) -> None:
-        try:
-            with transaction(session):
-                work()
+        with (
+            suppress(ValueError),
+            # like a command, which neither waits for others nor keeps them waiting
+            transaction(session, bypasses_filesystem=at_once),
+        ):
+            work()
+            if at_once:
                 ready.wait(WAIT)
-                if work.__name__ == "fail":
-                    raise ValueError("no")
-        except (ValueError, TransactionConflictError):
-            pass
+            if work.__name__ == "fail":
+                raise ValueError("no")
 
     run_all(*[lambda work=work: call(work) for work in works])
 
 
-def test_a_call_that_fails_takes_nothing_of_another_back():
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_call_that_fails_takes_nothing_of_another_back(at_once: bool):
     session = new_session()
 
     def keep() -> None:
@@ -315,7 +315,7 @@ def test_a_call_that_fails_takes_nothing_of_another_back():
         session[Note].seed([Note(8)])
         session[Note].append(Note(9))
 
-    together(session, keep, fail, fail, fail)
+    together(session, keep, fail, fail, fail, at_once=at_once)
     assert session[Note].all() == (Note(1), Note(2))
     assert session[Total].all() == total((Total(),), Added(2))
 
@@ -384,42 +384,88 @@ def test_nobody_sees_a_change_before_its_call_is_over():
     assert session[Note].all() == (Note(1),)
 
 
-def test_events_are_folded_into_what_others_have_left():
+@pytest.mark.parametrize("at_once", [True, False])
+def test_events_are_folded_into_what_others_have_left(at_once: bool):
     session = new_session()
-    together(session, *[lambda number=number: session.dispatch(Added(number)) for number in (1, 2)])
+    works = [lambda number=number: session.dispatch(Added(number)) for number in (1, 2)]
+    together(session, *works, at_once=at_once)
     one, two = Added(1), Added(2)
     orders = [total(total((Total(),), first), last) for first, last in ((one, two), (two, one))]
     assert session[Total].all() in orders
     assert len(session[Note].all()) == 2
 
 
-def test_of_two_that_read_and_write_the_same_one_conflicts():
+def test_two_that_read_and_write_the_same_take_turns():
     session = new_session()
-    together(session, *[lambda: COUNTING.perform(OnSession(session), [])] * 2)
-    assert session[Total].all() == (Total(2),)
+    together(session, *[lambda: COUNTING.perform(OnSession(session), [])] * 2, at_once=False)
+    assert session[Total].all() == (Total(3),)
 
 
-def test_a_tool_call_that_conflicts_runs_again():
+# --- nothing runs twice ---
+
+
+def caller(session: Session, handler: Any, **options: Any) -> Callable[[], ToolInvoked]:
+    """Return a function that calls a tool with the handler, and returns the event."""
+    context = ToolContext(None, None, None, session, filesystem=options.pop("filesystem", None))
+    executor = ToolExecutor([Tool("work", "Works.", handler, **options)], context=context)
+
+    def call() -> ToolInvoked:
+        executor.execute(ToolCall("work"))
+        return session[ToolInvoked].all()[-1]
+
+    return call
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "change": {},
+    "files": {"filesystem": InMemoryFilesystem},
+    "read": {"read_only": True},
+    "command": {"bypasses_filesystem": True},
+}
+
+
+def options_of(kind: str) -> dict[str, Any]:
+    options = dict(KINDS[kind])
+    return options | {key: make() for key, make in options.items() if key == "filesystem"}
+
+
+@pytest.mark.parametrize("mine", KINDS)
+@pytest.mark.parametrize("theirs", [*KINDS, "bare"])
+def test_a_call_sends_its_request_once_whatever_others_do_meanwhile(mine: str, theirs: str):
+    """The other reads and writes the same; it runs while the request is sent, or waits for it."""
     session = new_session()
-    ready = threading.Barrier(2)
-    runs: list[int] = []
+    sent: list[int] = []
+    others: list[threading.Thread] = []
 
     def count_up(params: None, *, context: ToolContext) -> ToolResult[str]:
         COUNTING.perform(OnSession(context.session), [])
-        runs.append(1)
-        if len(runs) <= 2:
-            ready.wait(WAIT)
+        context.session.dispatch(Added(2))
         return ToolResult("counted")
 
-    def call() -> None:
-        tool = Tool("count", "Counts.", count_up)
-        context = ToolContext(None, None, None, session)
-        ToolExecutor([tool], context=context).execute(ToolCall("count"))
+    other = {kind: caller(session, count_up, **options_of(kind)) for kind in KINDS}
+    other["bare"] = lambda: session.dispatch(Added(2))  # pyright: ignore[reportArgumentType] # not awaited
 
-    run_all(call, call)
-    assert session[Total].all() == (Total(3),)
-    assert len(runs) == 3
-    assert [each.success for each in session[ToolInvoked].all()] == [True, True]
+    def send(params: None, *, context: ToolContext) -> ToolResult[str]:
+        OnSession(context.session).value()
+        sent.append(1)
+        others.append(threading.Thread(target=other[theirs]))
+        others[0].start()
+        if "command" in (mine, theirs) or theirs == "bare":
+            others[0].join(WAIT)  # it does not wait
+            assert not others[0].is_alive()
+        context.session[Note].append(Note(1))
+        COUNTING.perform(OnSession(context.session), [])
+        return ToolResult("sent")
+
+    call = caller(session, send, **options_of(mine))
+    assert call().success
+    others[0].join(WAIT)
+    assert sent == [1]
+    assert [each.success for each in session[ToolInvoked].all() if each.tool == "work"] != []
+    assert all(each.success for each in session[ToolInvoked].all())
+    assert sorted(each.number for each in session[Note].all()) == [1, 2]
+    if "command" not in (mine, theirs) and theirs != "bare":
+        assert session[Total].all() == total((Total(3),), Added(2))  # as one after the other
 
 
 def test_calls_that_read_and_write_the_same_all_succeed_however_many_there_are():
@@ -444,75 +490,6 @@ def test_calls_that_read_and_write_the_same_all_succeed_however_many_there_are()
     assert session[Total].all() == (Total(1 + 300),)
 
 
-def test_a_commit_does_not_wait_for_ever_for_a_call_that_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr("weakincentives.runtime.session.session._PRIORITY_TIMEOUT", 0.01)
-    session = new_session()
-
-    def commit() -> None:
-        with transaction(session):
-            session[Note].append(Note(1))
-
-    with transaction(session) as step:
-        step.prioritize()
-        session[Note].append(Note(2))
-        run_all(commit)
-    assert session[Note].all() == (Note(1), Note(2))
-
-
-def test_paths_of_a_run_that_conflicted_are_not_those_of_one_that_fails():
-    session, fs = new_session(), InMemoryFilesystem()
-    runs: list[int] = []
-
-    def work(params: None, *, context: ToolContext) -> ToolResult[str]:
-        runs.append(1)
-        if len(runs) == 2:
-            return ToolResult.error("no")
-        assert context.filesystem is not None
-        context.filesystem.write("taken-back.txt", "1")
-        OnSession(context.session).value()
-        run_all(lambda: session.dispatch(Added(1)))
-        context.session[Note].append(Note(-1))
-        return ToolResult("done")
-
-    context = ToolContext(None, None, None, session, filesystem=fs)
-    ToolExecutor([Tool("work", "Works.", work)], context=context).execute(ToolCall("work"))
-    assert session[ToolInvoked].all()[-1].paths == ()
-
-
-def busy(session: Session, *, bypasses_filesystem: bool) -> tuple[int, ToolInvoked]:
-    """Call a tool during whose work another thread always changes what it has read."""
-    runs: list[int] = []
-
-    def work(params: None, *, context: ToolContext) -> ToolResult[str]:
-        runs.append(1)
-        OnSession(context.session).value()
-        run_all(lambda: session.dispatch(Added(1)))
-        context.session[Note].append(Note(-1))
-        return ToolResult("done")
-
-    context = ToolContext(None, None, None, session)
-    tool = Tool("work", "Works.", work, bypasses_filesystem=bypasses_filesystem)
-    ToolExecutor([tool], context=context).execute(ToolCall("work"))
-    return len(runs), session[ToolInvoked].all()[-1]
-
-
-@pytest.mark.parametrize(("bypasses_filesystem", "expected"), [(False, 5), (True, 1)])
-def test_a_call_that_always_conflicts_fails_in_the_end_and_leaves_nothing(
-    bypasses_filesystem: bool, expected: int
-):
-    session = new_session()
-    runs, invoked = busy(session, bypasses_filesystem=bypasses_filesystem)
-    assert runs == expected
-    assert not invoked.success
-    assert invoked.result_message == (
-        "Another call changed what this one had read from the session (Total); it was rolled"
-        " back: call it again"
-    )
-    assert Note(-1) not in session[Note].all()
-
-
 def test_what_was_read_may_change_as_long_as_the_answer_is_the_same():
     session = new_session()
     session[Note].seed([Note(1)])
@@ -524,7 +501,7 @@ def test_what_was_read_may_change_as_long_as_the_answer_is_the_same():
     assert session[Note].all() == (Note(1), Note(2), Note(5))
 
 
-def test_who_only_reads_sees_one_moment_and_never_conflicts():
+def test_who_only_reads_sees_one_moment():
     session = new_session()
     with transaction(session):
         before = session[Note].all(), session[Total].all()
@@ -699,7 +676,7 @@ def test_going_back_while_a_call_is_under_way_comes_before_it():
 
 def test_going_back_to_a_moment_of_the_call_itself_takes_nothing_of_others():
     session = new_session()
-    with pytest.raises(TransactionConflictError), transaction(session):
+    with transaction(session):
         savepoint = session.savepoint()
         session[Note].append(Note(1))
         run_all(lambda: session[Note].append(Note(2)))
@@ -707,16 +684,36 @@ def test_going_back_to_a_moment_of_the_call_itself_takes_nothing_of_others():
     assert session[Note].all() == (Note(2),)
 
 
-def test_what_an_inner_transaction_had_read_counts_although_it_failed():
+def test_going_back_and_forth_in_a_call_ends_at_each_of_its_moments():
     session = new_session()
-    with pytest.raises(TransactionConflictError), transaction(session):
-        with transaction(session) as inner:
-            seen = session[Total].latest()
-            session[Total].clear()
-            inner.rollback()
-        run_all(lambda: session.dispatch(Added(1)))
-        assert seen is not None
-        session[Note].append(Note(seen.value))
+    with transaction(session):
+        first = session.savepoint()
+        session[Note].append(Note(1))
+        second = session.savepoint()
+        session.restore_savepoint(first)
+        session[Note].append(Note(3))
+        assert session[Note].all() == (Note(3),)
+        session.restore_savepoint(second)
+        assert session[Note].all() == (Note(1),)
+    assert session[Note].all() == (Note(1),)
+
+
+def test_a_call_waits_for_its_turn_and_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("weakincentives.runtime.session.draft.TURN_TIMEOUT", 0.0)
+    session = new_session()
+    failures: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            with transaction(session):
+                session[Note].append(Note(2))
+        except TimeLimitError as error:
+            failures.append(error)
+
+    with transaction(session):
+        session[Note].append(Note(1))
+        run_all(late)
+    assert "another call on the session" in str(failures)
     assert session[Note].all() == (Note(1),)
 
 
@@ -747,7 +744,9 @@ def patience_of(seconds: float) -> Iterator[None]:
         yield
 
 
-def test_a_reducer_that_fails_only_on_what_others_left_makes_a_conflict():
+def test_a_reducer_that_fails_only_on_what_others_left_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+):
     session = new_session()
 
     def picky(items: tuple[Note, ...], event: Added) -> tuple[Note, ...]:
@@ -756,10 +755,11 @@ def test_a_reducer_that_fails_only_on_what_others_left_makes_a_conflict():
         return (Note(event.number),)
 
     session[Note].register(Added, picky)
-    with pytest.raises(TransactionConflictError), transaction(session):
+    with transaction(session):
         assert session.dispatch(Added(1)).ok
         run_all(lambda: session[Note].append(Note(7)))
     assert session[Note].all() == (Note(7),)
+    assert "only the first, applied to what others had changed" in caplog.text
 
 
 def test_transactions_of_two_sessions_inside_each_other_are_apart():
@@ -796,7 +796,7 @@ def test_one_who_looked_before_files_were_taken_back_looks_again(monkeypatch: py
     fs.write("a", "1")
     ProjectionUpdater(session, fs)
     seen, gone = threading.Event(), threading.Event()
-    drop = Branch.drop
+    drop = Draft.drop
 
     def look(known: VirtualFileSystem | None) -> VirtualFileSystem:
         assert known is not None
@@ -811,14 +811,14 @@ def test_one_who_looked_before_files_were_taken_back_looks_again(monkeypatch: py
         looked.extend(unsettled)
         return found
 
-    def drop_later(branch: Branch) -> None:
+    def drop_later(draft: Draft) -> None:
         gone.set()  # the files are what they were, and the transaction is not over yet
         looking.join(WAIT)
-        drop(branch)
+        drop(draft)
 
     looked: list[object] = []
     looking = threading.Thread(target=lambda: session.refresh(VirtualFileSystem, look))
-    monkeypatch.setattr(Branch, "drop", drop_later)
+    monkeypatch.setattr(Draft, "drop", drop_later)
     with transaction(session, fs) as step:
         fs.write("a", "longer")
         looking.start()

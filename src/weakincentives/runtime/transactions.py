@@ -5,22 +5,25 @@ arrives during a commit or rollback is delivered when it is complete.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
-from contextvars import ContextVar, Token
+from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from itertools import count
 from typing import Self, TypeVar
+from weakref import ref
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.posix import defer_interrupts, no_time_limit
 from weakincentives.runtime.before_images import unwrap
 from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.session.branch import Branch
+from weakincentives.runtime.session.draft import Draft
 
-_current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
+# weak, so that a transaction whose block was lost to an interrupt is rolled back as garbage
+_current: ContextVar["ref[Transaction] | None"] = ContextVar("transaction", default=None)
 _log = logging.getLogger(__name__)
-_open: set["Transaction"] = set()  # outermost transactions that may change files
+_open: set["ref[Transaction]"] = set()  # outermost transactions that may change files
 _end_numbers = count(1)
 _last_end = [0]
 _MAX_ATTEMPTS = 20  # to read files while transactions keep ending
@@ -34,7 +37,7 @@ class Transaction:
     one block after the other. It is not a generator, because every tool call pays for it.
     """
 
-    branch: Branch
+    draft: Draft
     """The changes of the session."""
     _outer: "Transaction | None"
     _handles: list[RollbackHandle]
@@ -42,7 +45,6 @@ class Transaction:
     _wants_rollback: bool
     _has_ended: bool
     _end_callbacks: list[Callable[[], object]]
-    _end_priority: Callable[[], None] | None
 
     def __init__(
         self,
@@ -55,8 +57,9 @@ class Transaction:
         self.session = session
         self._filesystem = filesystem
         self._bypasses_filesystem = bypasses_filesystem
-        self._token: Token[Transaction | None] | None = None
-        self._branch_token: Token[Branch | None] | None = None
+        self._ref: ref[Transaction] = ref(self)
+        self._enclosing: ref[Transaction] | None = None
+        self._is_open = False
 
     def __enter__(self) -> Self:
         """Begin the transaction, nested in the current one if that is of the same session.
@@ -67,19 +70,20 @@ class Transaction:
             SnapshotError: The state of the files could not be recorded.
             OSError: The same, if files have to be read to be recorded.
         """
-        if self._token is not None:
+        if self._is_open:
             raise RuntimeError("Transaction is open already")
-        outer = _current.get()
-        self.branch = self.session.branch()
+        outer = current_transaction()
+        self.draft = self.session.draft(exclusive=not self._bypasses_filesystem)
         self._outer = outer if outer is not None and outer.session is self.session else None
         self._handles = []
         self._joined = []
         self._wants_rollback = self._has_ended = False
         self._end_callbacks = []
-        self._end_priority = None
-        self._token = _current.set(self)
-        self._branch_token = self.branch.bind()
         try:
+            self._is_open = True
+            self._enclosing = _current.get()
+            _current.set(self._ref)
+            self.draft.bind()
             if self._filesystem is not None:
                 self.join(self._filesystem, bypasses_filesystem=self._bypasses_filesystem)
         except BaseException:
@@ -93,17 +97,31 @@ class Transaction:
             if kind is None:
                 self.finish()
         finally:
+            if self._handles or not self._has_ended:
+                self._undo_and_unbind()
+            else:
+                self._unbind()
+
+    def __del__(self) -> None:
+        """Roll back if the block was lost, to an interrupt at its end for example."""
+        if getattr(self, "_is_open", False) and not sys.is_finalizing():
+            with suppress(Exception):
+                self.__exit__(BaseException)
+
+    def _undo_and_unbind(self) -> None:
+        with defer_interrupts():
             try:
-                self.undo()  # does nothing if it has ended
+                self.undo()
             finally:
-                if self.branch.status == "open":
-                    self.abandon()
-                branch_token, self._branch_token = self._branch_token, None
-                token, self._token = self._token, None
-                if branch_token is not None:
-                    self.branch.unbind(branch_token)
-                if token is not None:
-                    _current.reset(token)
+                self._unbind()
+
+    def _unbind(self) -> None:
+        if self.draft.status == "open":
+            self.abandon()
+        self.draft.unbind()
+        if _current.get() is self._ref:
+            _current.set(self._enclosing)
+        self._is_open = False
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
@@ -162,7 +180,8 @@ class Transaction:
             self._handles = [_with_snapshot(each, original) for each in self._handles]
         outer = None
         if self._outer is None:
-            _open.add(self)
+            _open.add(self._ref)
+            self.draft.take_turn()  # always before the lock of the files
         else:
             outer = self._outer.open_handle(
                 filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
@@ -185,16 +204,13 @@ class Transaction:
         recorded: bool,
     ) -> RollbackHandle:
         position = 0 if outer is None else outer.position()
-        handle = begin_rollback(
-            filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
-        )
-        try:
+        with defer_interrupts():  # or a handle could be lost before it is known here
+            handle = begin_rollback(
+                filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
+            )
             handle.outer, handle.outer_position = outer, position
             self._joined.append(unwrap(filesystem))
             self._handles.append(handle)
-        except BaseException:
-            handle.rollback()
-            raise
         return handle
 
     def covers(self, filesystem: Filesystem) -> bool:
@@ -215,16 +231,6 @@ class Transaction:
     def outermost(self) -> "Transaction":
         """The outermost transaction, which decides about the commit."""
         return self if self._outer is None else self._outer.outermost
-
-    def prioritize(self) -> None:
-        """Delay the commits of other transactions until this one ends, for a few seconds.
-
-        Use it to retry after a conflict: others then change nothing that this one reads. Join
-        filesystems first, since others may wait while they hold theirs.
-        """
-        if self._outer is None and self._end_priority is None:
-            with defer_interrupts():  # or the priority would never end
-                self._end_priority = self.session.prioritize(self.branch)
 
     def on_end(self, function: Callable[[], object]) -> None:
         """Call `function` at the end, after commit or rollback; at once if it has ended."""
@@ -254,16 +260,16 @@ class Transaction:
             self.undo()
             raise
         # without changes nothing can be torn, and deferring interrupts costs more than the rest
-        with defer_interrupts() if events or self.branch.has_changed else nullcontext():
+        with defer_interrupts() if self._handles or self.draft.has_changed else nullcontext():
             self._commit(events)
 
     def _commit(self, events: Sequence[FilesystemEvent]) -> None:
         """Keep all changes, and dispatch the events to the session."""
         late: list[BaseException] = []
         try:
-            self.session.commit(self.branch, lambda: late.extend(self._release()), events)
+            self.session.commit(self.draft, lambda: late.extend(self._release()), events)
         except BaseException:
-            if self.branch.status == "open":
+            if self.draft.status == "open":
                 self.undo()
             else:
                 self._end()
@@ -298,7 +304,7 @@ class Transaction:
                 while self._handles:
                     _rollback(self._handles[-1])
                     self._handles.pop()
-            self.branch.drop()
+            self.draft.drop()
             self._end()
 
     def _find_handle(self, filesystem: Filesystem) -> RollbackHandle | None:
@@ -311,17 +317,11 @@ class Transaction:
                 return handle
         return None
 
-    def _drop_priority(self) -> None:
-        end, self._end_priority = self._end_priority, None
-        if end is not None:
-            end()
-
     def _end(self) -> None:
         self._has_ended = True
-        self._drop_priority()
-        if self in _open:
+        if self._ref in _open:
             _last_end[0] = next(_end_numbers)
-            _open.discard(self)
+            _open.discard(self._ref)
         self._run_end_callbacks()
 
     def _run_end_callbacks(self) -> None:
@@ -332,10 +332,9 @@ class Transaction:
                 _log.exception("A callback at the end of a transaction failed")
 
     def abandon(self) -> None:
-        """Drop the branch of a transaction that could not be rolled back."""
-        self.branch.drop()
-        self._drop_priority()
-        _open.discard(self)
+        """Drop the draft of a transaction that could not be rolled back."""
+        self.draft.drop()
+        _open.discard(self._ref)
 
 
 def _with_snapshot(handle: RollbackHandle, original: Filesystem) -> RollbackHandle:
@@ -356,7 +355,14 @@ def current_transaction() -> Transaction | None:
 
     Code that creates a filesystem inside a transaction should `join` it.
     """
-    return _current.get()
+    found = _current.get()
+    return None if found is None else found()
+
+
+def open_transactions() -> frozenset[Transaction]:
+    """Return the outermost transactions that may change files."""
+    found = (each() for each in tuple(_open))
+    return frozenset(each for each in found if each is not None)
 
 
 def read_consistently(
@@ -370,10 +376,10 @@ def read_consistently(
     attempts = 0
     while True:
         attempts += 1
-        last_end, before = _last_end[0], frozenset(_open)
+        last_end, before = _last_end[0], open_transactions()
         result = read()
         if last_end == _last_end[0] or attempts == _MAX_ATTEMPTS:
-            candidates = before | frozenset(_open)
+            candidates = before | open_transactions()
             # one that is being rolled back covers nothing any more, but was seen
             return result, [each for each in candidates if each.has_joined(filesystem)]
 
@@ -399,8 +405,6 @@ def transaction(
             example. Then a snapshot is taken first, and changes are detected by comparison.
 
     Raises:
-        TransactionConflictError: At the end: another thread changed what was read from the
-            session, so everything was rolled back.
         TransactionEndedError: The enclosing transaction was rolled back.
         SnapshotError: The state could not be recorded or restored.
     """

@@ -41,7 +41,7 @@ class ThroughArchives(InMemoryFilesystem):
 
     def _reading(self) -> ArchiveFilesystem:
         """Return an archive of the present state; the last one if nothing has changed."""
-        with self._lock:
+        with self._lock.mutex:
             weight = self._stamp()
             if self._state is None or self._state[0] != weight:
                 self.close()

@@ -53,11 +53,9 @@ from weakincentives.runtime import (
     tool_span,
     transaction,
 )
-from weakincentives.runtime.session import TransactionConflictError
 from weakincentives.sandbox import SandboxUnavailableError
 from weakincentives.serde import SerdeError, to_builtins
 
-_MAX_ATTEMPTS = 5  # of a call whose session reads conflict with other calls
 _log = logging.getLogger(__name__)
 
 
@@ -181,7 +179,7 @@ class ToolExecutor:
             if reason is not None:
                 return ToolResult.error(reason)
         try:
-            result, changed = self._run_with_retries(call, record)
+            result, changed = self._run_handler(call, record)
         except SandboxUnavailableError:
             if self._cancellation is not None:  # it has closed the sandbox
                 self._cancellation.check(f"Tool call {call.call.name!r}")
@@ -191,36 +189,18 @@ class ToolExecutor:
                 policy.record(call, changed)
         return result
 
-    def _run_with_retries(
+    def _run_handler(
         self, call: CheckedCall, record: "_CallRecord"
-    ) -> tuple[ToolResult[Any], Sequence[str]]:
-        """Run the call, again if its session reads conflict with other calls."""
-        # effects outside the files and the session are not rolled back, so there is no second try
-        attempts = 1 if call.tool.bypasses_filesystem else _MAX_ATTEMPTS
-        attempt = 0
-        while True:
-            try:
-                return self._run_once(call, record, is_retry=attempt > 0)
-            except TransactionConflictError as error:
-                attempt += 1
-                record.paths = ()
-                if attempt == attempts:
-                    record.error = error
-                    return ToolResult.error(str(error)), ()
-
-    def _run_once(
-        self, call: CheckedCall, record: "_CallRecord", *, is_retry: bool
     ) -> tuple[ToolResult[Any], Sequence[str]]:
         """Run the handler in a transaction; return its result and the changed paths."""
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
-            return _run_read_only(call, is_retry=is_retry), ()
-        with transaction(session) as step:
+            return _run_read_only(call), ()
+        bypasses = call.tool.bypasses_filesystem
+        with transaction(session, bypasses_filesystem=bypasses) as step:
             if filesystem is not None:
-                files = step.files(filesystem, bypasses_filesystem=call.tool.bypasses_filesystem)
+                files = step.files(filesystem, bypasses_filesystem=bypasses)
                 call = _with_files(call, files)
-            if is_retry:
-                step.prioritize()
             before = self._state_before(filesystem)
             result = _call_handler(call)
             check_cancelled(f"Tool call {call.call.name!r}")  # a command may just have ended early
@@ -413,12 +393,10 @@ def _workspace(context: ToolContext) -> Filesystem | None:
     return context.prompt.filesystem()
 
 
-def _run_read_only(call: CheckedCall, *, is_retry: bool) -> ToolResult[Any]:
+def _run_read_only(call: CheckedCall) -> ToolResult[Any]:
     """Run the handler of a read-only tool without a file transaction, so calls can overlap."""
     filesystem = call.context.filesystem
     with transaction(call.context.session) as step:
-        if is_retry:
-            step.prioritize()
         if filesystem is None:
             result = _call_handler(call)
         else:

@@ -1,9 +1,6 @@
 """Sessions: typed slices, pure reducers, snapshots and dumps."""
 
-from weakincentives.runtime.session.branch import (
-    TransactionConflictError,
-    TransactionEndedError,
-)
+from weakincentives.runtime.session.draft import TransactionEndedError
 from weakincentives.runtime.session.dump import (
     MAX_DUMP_BYTES,
     FilesystemHolder,
@@ -51,7 +48,6 @@ __all__ = [
     "SliceWriter",
     "Snapshot",
     "SnapshotFormatError",
-    "TransactionConflictError",
     "TransactionEndedError",
     "UnknownItem",
     "UnknownTagError",

@@ -21,7 +21,7 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
-from weakincentives.runtime.session.branch import Branch
+from weakincentives.runtime.session.draft import Draft
 from weakincentives.runtime.session.reducers import Reducer, append_all
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Slices, Snapshot
@@ -30,7 +30,6 @@ from weakincentives.runtime.session.store import SessionSavepoint, Store
 T = TypeVar("T")
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
 _PUBLISH_TIMEOUT = 30.0  # seconds; bounds a deadlock with a subscriber that waits for this thread
-_PRIORITY_TIMEOUT = 5.0  # seconds; bounds a deadlock with a prioritized branch
 _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
@@ -100,8 +99,6 @@ class Session:
         self._tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
         self._publish_lock = RLock()
-        self._priority = Lock()
-        self._prioritized: Branch | None = None
         self._children: tuple[Session, ...] = ()
         self._store = Store()
         for kind in LOG_TYPES:
@@ -306,49 +303,27 @@ class Session:
         """
         self._store.refresh(kind, make)
 
-    def branch(self) -> Branch:
-        """Return a new branch for a transaction, isolated from the session until the commit.
+    def draft(self, *, exclusive: bool = True) -> Draft:
+        """Return a new draft for a transaction, isolated from the session until the commit.
+
+        Exclusive drafts take turns, from the first use of the session to their end. Others,
+        for calls that take long, do not wait: their changes are applied to the state that
+        others have left.
 
         Raises:
             TransactionEndedError: The enclosing transaction was rolled back.
         """
-        return self._store.branch()
-
-    def prioritize(self, branch: Branch) -> Callable[[], None]:
-        """Delay the commits of other transactions until `branch` ends; return a function to stop.
-
-        So a transaction that is retried after a conflict does not conflict again. The others wait
-        for a few seconds only, and so does this call for another prioritized branch.
-        """
-        if not self._priority.acquire(timeout=_PRIORITY_TIMEOUT):
-            return lambda: None
-        self._prioritized = branch
-
-        def end() -> None:
-            self._prioritized = None
-            self._priority.release()
-
-        return end
-
-    def _await_priority(self, branch: Branch) -> None:
-        """Wait until no other branch has priority, unless `branch` is nested."""
-        first = self._prioritized
-        need_not_wait = first is None or first is branch or branch.parent is not None
-        if need_not_wait or not branch.has_changed:
-            return
-        if self._priority.acquire(timeout=_PRIORITY_TIMEOUT):
-            self._priority.release()
+        return self._store.draft(exclusive=exclusive)
 
     def commit(
-        self, branch: Branch, release: Callable[[], object], events: Iterable[object] = ()
+        self, draft: Draft, release: Callable[[], object], events: Iterable[object] = ()
     ) -> None:
-        """Commit a branch atomically with `release`, then publish `events`.
+        """Publish a draft atomically with `release`, then publish `events`.
 
         Events are published in the order of the commits, by any of the committing threads.
 
         Raises:
-            TransactionConflictError: Others changed what was read; `release` was not called.
-            TransactionEndedError: The branch has ended.
+            TransactionEndedError: The draft has ended.
         """
         pending = tuple(events)
 
@@ -356,8 +331,7 @@ class Session:
             release()
             self._store.outbox.extend(pending)
 
-        self._await_priority(branch)
-        branch.commit(finish)
+        draft.commit(finish)
         if pending:
             self._publish_outbox()
 

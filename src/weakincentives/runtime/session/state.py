@@ -1,10 +1,10 @@
-"""The immutable state of a session, drafts of the next state, and replayable operations.
+"""The immutable state of a session, changes to it, and replayable operations.
 
-An `Operation` makes one change to a `Draft`, which becomes the next state. A transaction records
-its operations, so that they can be replayed on a state that others have changed.
+An `Operation` adds to the `Changes` that lead to the next state. A transaction records its
+operations, so that they can be replayed on a state that others have changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -17,8 +17,6 @@ Query: TypeAlias = Callable[[Items[Any]], Any]
 Route: TypeAlias = tuple[type[Any], Fold]
 
 NO_ITEMS: Items[Any] = create_items(())
-NOT_READ = object()
-"""The result of a query that has not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class CapturedState:
     logs: frozenset[type[Any]]
 
 
-class Draft:
+class Changes:
     """A base state and the changes to it.
 
     Args:
@@ -109,7 +107,7 @@ class Draft:
         accepts: Which slices may be changed; None means all.
     """
 
-    __slots__ = ("_definitions", "accepts", "base", "defined", "items", "owner", "tags")
+    __slots__ = ("_definitions", "_result", "accepts", "base", "defined", "items", "owner", "tags")
 
     def __init__(
         self, base: State, owner: object, accepts: Callable[[type[Any]], bool] | None = None
@@ -122,6 +120,7 @@ class Draft:
         self.defined: dict[type[Any], Definition] = {}
         self.tags: dict[str, Any] = {}
         self._definitions: Definitions | None = None
+        self._result: State | None = None
 
     @property
     def definitions(self) -> Definitions:
@@ -137,6 +136,13 @@ class Draft:
         changed = self.items.get(kind)
         return self.base.items.get(kind, NO_ITEMS) if changed is None else changed
 
+    @property
+    def result(self) -> State:
+        """The base state with the changes."""
+        if self._result is None:
+            self._result = self.apply_to(self.base)
+        return self._result
+
     def set_items(self, items: Mapping[type[Any], Items[Any]]) -> None:
         """Set the items of slices; slices that do not exist are defined."""
         known = self.definitions.by_kind
@@ -144,19 +150,33 @@ class Draft:
             if kind not in known:
                 self.define(kind, DEFAULT_DEFINITION)
         self.items.update(items)
+        self._result = None
 
     def define(self, kind: type[Any], definition: Definition) -> None:
         """Define or redefine a slice."""
         self.defined[kind] = definition
-        self._definitions = None
+        self._definitions = self._result = None
+
+    def set_tag(self, name: str, snapshot: object) -> None:
+        """Store a snapshot under a name."""
+        self.tags[name] = snapshot
+        self._result = None
+
+    def absorb(self, later: "Changes") -> None:
+        """Add changes that were made on top of these."""
+        for kind, definition in later.defined.items():
+            self.define(kind, definition)
+        self.items.update(later.items)
+        self.tags.update(later.tags)
+        self._result = None
 
     def rebase(self, base: State) -> None:
-        """Use a later base state, in which nothing that the draft depends on has changed."""
+        """Use a later base state, in which nothing that the changes depend on is different."""
         self.base = base
-        self._definitions = None
+        self._definitions = self._result = None
 
     def apply_to(self, base: State) -> State:
-        """Return `base`, which may be later than the draft's own, with these changes."""
+        """Return `base`, which may be later than `self.base`, with these changes."""
         return State(
             base.definitions.with_changes(self.defined),
             {**base.items, **self.items},
@@ -171,12 +191,12 @@ def _accept_all(_: type[Any]) -> bool:
 class Operation(Protocol):
     """One change or read that can be replayed on another state."""
 
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object] | None:
+    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object] | None:
         """Return the slices that it reads or changes, as keys; None means all."""
         ...
 
-    def apply(self, draft: Draft) -> bool:
-        """Apply it; return whether the outcome is the same as the first time."""
+    def apply(self, changes: Changes) -> None:
+        """Apply it."""
         ...
 
 
@@ -187,15 +207,16 @@ class Append:
     kind: type[Any]
     item: Any
 
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
         """Return the slice."""
         return {self.kind: None}
 
-    def apply(self, draft: Draft) -> bool:
+    def apply(self, changes: Changes) -> None:
         """Add it."""
-        if draft.accepts(self.kind):
-            draft.set_items({self.kind: draft.get(self.kind).with_item(self.item, draft.owner)})
-        return True
+        if changes.accepts(self.kind):
+            changes.set_items(
+                {self.kind: changes.get(self.kind).with_item(self.item, changes.owner)}
+            )
 
 
 @dataclass(slots=True)
@@ -205,15 +226,14 @@ class ReplaceAll:
     kind: type[Any]
     items: Items[Any]
 
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
         """Return the slice."""
         return {self.kind: None}
 
-    def apply(self, draft: Draft) -> bool:
+    def apply(self, changes: Changes) -> None:
         """Replace them."""
-        if draft.accepts(self.kind):
-            draft.set_items({self.kind: self.items})
-        return True
+        if changes.accepts(self.kind):
+            changes.set_items({self.kind: self.items})
 
 
 @dataclass(slots=True)
@@ -224,43 +244,39 @@ class Define:
     change: Callable[[Definition], Definition]
     first: Items[Any] | None = None
 
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
         """Return the slice."""
         return {self.kind: None}
 
-    def apply(self, draft: Draft) -> bool:
-        """Change the definition, even if the draft does not accept the slice's items."""
-        draft.define(
-            self.kind, self.change(draft.definitions.by_kind.get(self.kind, DEFAULT_DEFINITION))
+    def apply(self, changes: Changes) -> None:
+        """Change the definition, even if the changes does not accept the slice's items."""
+        changes.define(
+            self.kind, self.change(changes.definitions.by_kind.get(self.kind, DEFAULT_DEFINITION))
         )
-        if self.first is not None and draft.accepts(self.kind) and not draft.get(self.kind):
-            draft.set_items({self.kind: self.first})
-        return True
+        if self.first is not None and changes.accepts(self.kind) and not changes.get(self.kind):
+            changes.set_items({self.kind: self.first})
 
 
 class FoldEvent:
     """Fold an event into every slice that has a reducer for it."""
 
-    __slots__ = ("event", "failed", "failures")
+    __slots__ = ("event", "failures")
 
     def __init__(self, event: object) -> None:
         """Fold `event`."""
         self.event: object = event
         self.failures: list[ReducerError] = []
-        self.failed: dict[type[Any], bool] = {}
 
-    def kinds(self, draft: Draft, /) -> Mapping[type[Any], object]:
+    def kinds(self, changes: Changes, /) -> Mapping[type[Any], object]:
         """Return the slices that have a reducer."""
-        return dict(draft.definitions.find_routes(type(self.event)))
+        return dict(changes.definitions.find_routes(type(self.event)))
 
-    def apply(self, draft: Draft) -> bool:
+    def apply(self, changes: Changes) -> None:
         """Fold it; if a reducer fails, its slice is unchanged and the others still run."""
-        before = dict(self.failed)
-        routes = draft.definitions.find_routes(type(self.event))
-        wanted = [(kind, fold) for kind, fold in routes if draft.accepts(kind)]
+        routes = changes.definitions.find_routes(type(self.event))
+        wanted = [(kind, fold) for kind, fold in routes if changes.accepts(kind)]
         # all at once, so that an interrupt in a reducer leaves every slice unchanged
-        draft.items.update(self.fold(wanted, draft.get, draft.owner))
-        return all(before.get(kind, failed) == failed for kind, failed in self.failed.items())
+        changes.set_items(self.fold(wanted, changes.get, changes.owner))
 
     def fold(
         self,
@@ -273,12 +289,10 @@ class FoldEvent:
         for kind, fold in routes:
             try:
                 new_items[kind] = fold.fold(items_of_kind(kind) or NO_ITEMS, self.event, owner)
-                self.failed[kind] = False
             except Exception as error:  # noqa: BLE001 # the other slices must still be folded
                 failure = ReducerError(fold, kind, self.event, error)
                 failure.__cause__ = error
                 self.failures.append(failure)
-                self.failed[kind] = True
         return new_items
 
 
@@ -299,26 +313,25 @@ class Restore:
     preserve_logs: bool
     refreshed: Mapping[type[Any], Items[Any]] = field(default_factory=dict[type[Any], Items[Any]])
 
-    def kinds(self, _draft: Draft, /) -> None:
+    def kinds(self, _changes: Changes, /) -> None:
         """Return None: all slices."""
 
-    def apply(self, draft: Draft) -> bool:
+    def apply(self, changes: Changes) -> None:
         """Restore them."""
         items, logs = self.captured.items, self.captured.logs
         for kind in items:
-            is_new = kind not in draft.definitions.by_kind and draft.accepts(kind)
+            is_new = kind not in changes.definitions.by_kind and changes.accepts(kind)
             if is_new and not (self.preserve_logs and kind in logs):
-                draft.define(kind, Definition(log=kind in logs))
+                changes.define(kind, Definition(log=kind in logs))
         new_items: dict[type[Any], Items[Any]] = {}
-        for kind, definition in draft.definitions.by_kind.items():
-            if not draft.accepts(kind) or (definition.log and self.preserve_logs):
+        for kind, definition in changes.definitions.by_kind.items():
+            if not changes.accepts(kind) or (definition.log and self.preserve_logs):
                 continue
             if definition.refresh is None:
                 new_items[kind] = items.get(kind) or self.fresh.get(kind) or NO_ITEMS
             elif kind in self.refreshed:
                 new_items[kind] = self.refreshed[kind]
-        draft.set_items(new_items)
-        return True
+        changes.set_items(new_items)
 
 
 @dataclass(slots=True)
@@ -328,68 +341,13 @@ class Tag:
     name: str
     snapshot: Any
 
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
         """Return a placeholder for all tags: no slice depends on them."""
         return {Tag: None}
 
-    def apply(self, draft: Draft) -> bool:
+    def apply(self, changes: Changes) -> None:
         """Store it."""
-        draft.tags[self.name] = self.snapshot
-        return True
-
-
-@dataclass(slots=True)
-class Read:
-    """A read of one slice, with its result."""
-
-    kind: type[Any]
-    query: Query
-    seen: Any = NOT_READ
-
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
-        """Return the slice."""
-        return {self.kind: None}
-
-    def apply(self, draft: Draft) -> bool:
-        """Return whether a read would have the same result."""
-        if self.seen is NOT_READ or not draft.accepts(self.kind):
-            return True
-        return _is_same(self.query, draft.get(self.kind), self.seen)
-
-
-@dataclass(slots=True)
-class ReadAll:
-    """A read of every slice, with its result."""
-
-    seen: Mapping[type[Any], Items[Any]]
-
-    def kinds(self, _draft: Draft, /) -> None:
-        """Return None: all slices."""
-
-    def apply(self, draft: Draft) -> bool:
-        """Return whether a read would have the same result."""
-        kinds = {*self.seen, *draft.definitions.by_kind}
-        return all(
-            _is_same(read_all, draft.get(kind), self.seen.get(kind, NO_ITEMS).as_tuple())
-            for kind in kinds
-            if draft.accepts(kind)
-        )
-
-
-@dataclass(slots=True)
-class RolledBack:
-    """Operations of a nested transaction that was rolled back; its reads still count."""
-
-    operations: Sequence[Operation]
-
-    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
-        """Return no slice: none was changed."""
-        return {}
-
-    def apply(self, draft: Draft) -> bool:
-        """Return whether all reads would have the same results."""
-        scratch = Draft(draft.apply_to(draft.base), draft.owner, draft.accepts)
-        return all(operation.apply(scratch) for operation in self.operations)
+        changes.set_tag(self.name, self.snapshot)
 
 
 def read_all(items: Items[Any]) -> tuple[Any, ...]:
@@ -400,11 +358,3 @@ def read_all(items: Items[Any]) -> tuple[Any, ...]:
 def read_latest(items: Items[Any]) -> Any:
     """Query the last item."""
     return items.latest()
-
-
-def _is_same(query: Query, items: Items[Any], seen: Any) -> bool:
-    try:
-        found = query(items)
-        return found is seen or bool(found == seen)
-    except Exception:  # noqa: BLE001 # what cannot be compared or queried again may differ
-        return False

@@ -2,7 +2,7 @@
 
 A slice is one of three kinds: state, which a restore brings back; a log of what happened,
 which a restore leaves alone; or a mirror of something outside the session, which is refreshed.
-Code in a transaction changes the branch of that transaction, which is visible to others only
+Code in a transaction changes the draft of that transaction, which is visible to others only
 after the commit.
 """
 
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from threading import RLock
+from threading import Condition, Lock, RLock
 from types import FunctionType
 from typing import Any, TypeVar
 
-from weakincentives.runtime.session.branch import Branch, check_open, find_branch
+from weakincentives.runtime.session.draft import Draft, check_open, find_draft
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.reducers import (
     EventReducer,
@@ -30,10 +30,10 @@ from weakincentives.runtime.session.state import (
     NO_ITEMS,
     Append,
     CapturedState,
+    Changes,
     Define,
     Definition,
     Definitions,
-    Draft,
     FoldEvent,
     Initial,
     Operation,
@@ -56,6 +56,8 @@ class SessionSavepoint:
 
     owner: object
     items: Mapping[type[Any], Items[Any]]
+    draft: Draft | None = None
+    operations: tuple[Operation, ...] = ()
 
 
 class Store:
@@ -64,23 +66,25 @@ class Store:
     def __init__(self) -> None:
         """Start without slices."""
         self.lock: RLock = RLock()
+        self.turn: Draft | None = None
+        self.turn_ended: Condition = Condition(self.lock)
         self.owner: object = object()
         self.state: State = State(Definitions({}), {}, {})
         self.outbox: deque[object] = deque()
         """Events of committed transactions, in the order of their commits."""
-        self.is_folding: bool = False
+        self._folding = Lock()
 
-    def branch(self) -> Branch:
-        """Return a new branch, nested in the one to which this context is bound.
+    def draft(self, *, exclusive: bool = True) -> Draft:
+        """Return a new draft, nested in the one to which this context is bound.
 
         Raises:
             TransactionEndedError: The enclosing transaction was rolled back.
         """
         with self.lock:
-            parent = find_branch(self)
+            parent = find_draft(self)
             if parent is not None:
                 check_open(self)
-            return Branch(self, parent)
+            return Draft(self, parent, exclusive=exclusive)
 
     def check_open(self) -> None:
         """Check that this context does not belong to a transaction that was rolled back.
@@ -92,10 +96,10 @@ class Store:
 
     def read(self, kind: type[Any], query: Query) -> Any:
         """Return the result of `query` on the items of a slice, which may not exist yet."""
-        branch = find_branch(self)
-        if branch is None or branch.status == "dropped":
+        draft = find_draft(self)
+        if draft is None or draft.status == "dropped":
             return query(self.state.items.get(kind, NO_ITEMS))
-        return branch.read(kind, query)
+        return draft.read(kind, query)
 
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice."""
@@ -158,7 +162,7 @@ class Store:
     def fold(self, event: object) -> list[ReducerError]:
         """Fold an event into every slice that has a reducer for it; return the errors."""
         operation = FoldEvent(event)
-        if find_branch(self) is not None:
+        if find_draft(self) is not None:
             self._change(operation)
         elif self.state.definitions.find_routes(type(event)):
             self._fold_in_trunk(operation)
@@ -168,10 +172,11 @@ class Store:
         """Return a savepoint of all slices but logs."""
         with self.lock:
             definitions, items = self.read_slices()
-            logs = {kind for kind, each in definitions.by_kind.items() if each.log}
-        return SessionSavepoint(
-            self.owner, {kind: each for kind, each in items.items() if kind not in logs}
-        )
+            draft = self._draft()
+            operations = () if draft is None else tuple(draft.operations)
+        logs = {kind for kind, each in definitions.by_kind.items() if each.log}
+        state = {kind: each for kind, each in items.items() if kind not in logs}
+        return SessionSavepoint(self.owner, state, draft, operations)
 
     def restore_savepoint(self, savepoint: SessionSavepoint) -> None:
         """Restore the slices of a savepoint.
@@ -181,6 +186,11 @@ class Store:
         """
         if savepoint.owner is not self.owner:
             raise ValueError("Savepoint belongs to another session")
+        with self.lock:
+            if savepoint.draft is not None and savepoint.draft is self._draft():
+                # its own changes are undone, and what others do meanwhile is not
+                savepoint.draft.replace_operations(savepoint.operations)
+                return
         self.restore(CapturedState(savepoint.items, frozenset()), preserve_logs=True)
 
     def capture(self) -> CapturedState:
@@ -229,7 +239,7 @@ class Store:
                 for kind, each in self.state.definitions.by_kind.items()
                 if each.refresh is not None
             ]
-            if self._branch() is not None:
+            if self._draft() is not None:
                 operation.refreshed = {}  # events of this transaction's files follow its commit
             elif attempt < _MAX_ATTEMPTS - 1 and any(
                 self.state.items.get(kind) is not seen.items.get(kind) for kind in mirrors
@@ -245,8 +255,8 @@ class Store:
     def tags(self) -> Mapping[str, Any]:
         """Return the snapshots by name."""
         with self.lock:
-            branch = self._branch()
-            return (self.state if branch is None else branch.state).tags
+            draft = self._draft()
+            return (self.state if draft is None else draft.state).tags
 
     def copy_from(self, other: "Store") -> None:
         """Copy the slices, reducers and tags of another store."""
@@ -256,71 +266,65 @@ class Store:
         with self.lock:
             self.state = state
 
-    # --- for branches ---
+    # --- for drafts ---
 
-    def run(self, operation: Operation, draft: Draft) -> bool:
-        """Apply an operation to a draft; reducers must not change the session meanwhile."""
-        self.is_folding = True
-        try:
-            return operation.apply(draft)
-        finally:
-            self.is_folding = False
+    def run(self, operation: Operation, changes: Changes) -> None:
+        """Apply an operation; reducers must not change the session meanwhile."""
+        with self._folding:
+            operation.apply(changes)
 
-    def publish(self, draft: Draft) -> None:
-        """Commit the changes of a draft."""
-        self.state = draft.apply_to(self.state)
+    def publish(self, changes: Changes) -> None:
+        """Commit changes."""
+        self.state = changes.apply_to(self.state)
 
     # --- steps ---
 
-    def _branch(self) -> Branch | None:
-        found = find_branch(self)
+    def _draft(self) -> Draft | None:
+        found = find_draft(self)
         return None if found is None or found.status == "dropped" else found
 
     def _change(self, operation: Operation) -> None:
         with self.lock:
             self._check_not_folding()
-            branch = find_branch(self)
-            if branch is None:
+            draft = find_draft(self)
+            if draft is None:
                 self._change_trunk(operation)
             else:
                 check_open(self)
-                branch.change(operation)
+                draft.change(operation)
 
     def _change_trunk(self, operation: Operation) -> None:
         self._check_not_folding()
-        draft = Draft(self.state, self.owner)
-        self.run(operation, draft)
-        self.publish(draft)
+        changes = Changes(self.state, self.owner)
+        self.run(operation, changes)
+        self.publish(changes)
 
     def read_slices(self) -> tuple[Definitions, Mapping[type[Any], Items[Any]]]:
         """Return the definitions and items of all slices, as seen in this context."""
-        branch = self._branch()
-        if branch is None:
+        draft = self._draft()
+        if draft is None:
             return self.state.definitions, self.state.items
-        items = branch.read_everything()
-        return branch.state.definitions, items
+        items = draft.read_everything()
+        return draft.state.definitions, items
 
     def _fold_in_trunk(self, operation: FoldEvent) -> None:
-        """Fold an event like `_change_trunk`, but without a draft: events are frequent."""
+        """Fold an event like `_change_trunk`, but without `Changes`: events are frequent."""
         with self.lock:
             self._check_not_folding()
             definitions, items, tags = self.state
-            self.is_folding = True
-            try:
+            with self._folding:
                 routes = definitions.find_routes(type(operation.event))
                 new_items = operation.fold(routes, items.get, self.owner)
-            finally:
-                self.is_folding = False
             self.state = State(definitions, {**items, **new_items}, tags)
 
     def _check_not_folding(self) -> None:
-        if self.is_folding:
+        if self._folding.locked():
             raise RuntimeError("A reducer must not change its session")
 
     def _definitions(self) -> Mapping[type[Any], Definition]:
         with self.lock:
-            branch = self._branch()
-            return (self.state if branch is None else branch.state).definitions.by_kind
+            draft = self._draft()
+            return (self.state if draft is None else draft.state).definitions.by_kind
 
     def _initial_items(self, wanted: Callable[[type[Any]], bool]) -> dict[type[Any], Items[Any]]:
         """Create initial items, before anything is changed."""
@@ -332,7 +336,7 @@ class Store:
 
     def _refresh_slices(self, captured: CapturedState) -> dict[type[Any], Items[Any]]:
         """Return refreshed items for mirrors of something outside, from the captured ones."""
-        if self._branch() is not None:
+        if self._draft() is not None:
             return {}
         return {
             kind: check_items(
