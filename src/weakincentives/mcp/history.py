@@ -21,7 +21,6 @@ from weakincentives.filesystem import (
     Filesystem,
     FilesystemEvent,
     FilesystemSnapshot,
-    HostFilesystem,
     Observable,
     Pinnable,
     ReadableFilesystem,
@@ -149,7 +148,6 @@ class History:
                 return
             state = self._take(START)
             self._add_interrupted(state)
-            self._add_recovery(state)
             if self._steps.problem is not None:
                 _log.warning("Some calls cannot be listed and undone: %s", self._steps.problem)
             self._start = Checkpoint(name=START, snapshot=state, after=self._steps.last_number)
@@ -163,22 +161,6 @@ class History:
                 if changed:
                     step = self._steps.add(step.with_paths(changed))
                     _log.warning("The server was killed during %s; undo it to go back", step)
-
-    def _add_recovery(self, present: FilesystemSnapshot) -> None:
-        """Add the recovery from a kill during an undo: it replaced what was changed since."""
-        files = self._live
-        found = files.recovered_from if isinstance(files, HostFilesystem) else None
-        if found is None:
-            return
-        step = Step(client=McpClient("wink", 0), tool="recovery", before=found, after=present)
-        changed = self._changed_paths(step)
-        if changed:
-            step = self._steps.add(step.with_paths(changed))
-            _log.warning(
-                "An undo was interrupted and rolled back. Later changes are kept in call %d: undo"
-                " it to restore them",
-                step.number,
-            )
 
     def begin(
         self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False

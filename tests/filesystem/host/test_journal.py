@@ -59,7 +59,7 @@ RECORDS = st.one_of(
     st.builds(Record, st.sampled_from(["made", "mode", "undo"]), PATHS, NUMBERS, after=STATES),
     st.builds(Record, st.just("moved"), PATHS, NUMBERS, PATHS),
     st.builds(Record, st.sampled_from(["released", "reported"]), number=st.integers(0, 1)),
-    st.builds(Record, st.just("state"), other=st.just("0123456789" * 4)),
+    st.builds(Record, st.just("state"), other=st.just(":".join(["0123456789" * 4] * 2))),
 )
 
 

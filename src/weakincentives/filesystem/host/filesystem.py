@@ -157,14 +157,6 @@ class HostFilesystem(BaseFilesystem):
         return None if found is None else str(found)
 
     @property
-    def recovered_from(self) -> FilesystemSnapshot | None:
-        """The state that was found, if an interrupted restore or savepoint had to be recovered.
-
-        It has everything that somebody changed between the crash and the recovery.
-        """
-        return self._snapshots.recovered_from
-
-    @property
     def kept_changes(self) -> Sequence[KeptChange]:
         """Changes of other programs that a rollback left alone, and where both versions are."""
         return tuple(self._rollback.kept)

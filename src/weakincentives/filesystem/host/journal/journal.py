@@ -303,12 +303,12 @@ class Journal:
         else:
             set_entry_mode(target, mode)
 
-    def save_state(self, commit: str) -> None:
-        """Note that the present state is `commit`, and about to be replaced as a whole."""
+    def save_state(self, commits: str) -> None:
+        """Note that what differs between two commits, `A:B`, is about to go from A to B."""
         self.finish_rollback()
         if self._scopes:
             self._open_directory().forget_inodes()
-            self._open_directory().add(Record("state", other=commit))
+            self._open_directory().add(Record("state", other=commits))
             for each in self._scopes:
                 each.put.clear()
 

@@ -35,7 +35,7 @@ _MAGIC = b"wink-journal "
 _HEADER = _MAGIC + b"2\n"
 _RECORD_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{6}) ")
 _RECORD_HEAD_SIZE = 16
-_COMMIT = re.compile(rb"[0-9a-f]{40}")
+_COMMITS = re.compile(rb"[0-9a-f]{40}:[0-9a-f]{40}")
 _KINDS: dict[bytes, RecordKind] = {kind.encode(): kind for kind in get_args(RecordKind)}
 _STATE_KINDS = frozenset({b"absent", b"file", b"symlink", b"directory", b"special"})
 _FIELDS = 10
@@ -56,7 +56,7 @@ class Record:
     made: the directory with the inode `number` was created at `path`.
     moved: the entry with the inode `number` was renamed from `path` to `other`.
     mode: the permissions of `path` were `number`.
-    state: everything was as in the snapshot commit `other`.
+    state: a restore went from one commit to the other, `A:B`.
     undo: the record before is being undone; its slot had the inode `number`.
     released: all of it is kept; with `number` 1, a listener has to be notified.
     reported: the listeners know it.
@@ -176,7 +176,7 @@ def _decode(content: bytes) -> Record | None:
 def _is_valid(record: Record) -> bool:
     match record.kind:
         case "state":
-            return _COMMIT.fullmatch(os.fsencode(record.other)) is not None
+            return _COMMITS.fullmatch(os.fsencode(record.other)) is not None
         case "undo" | "released" | "reported":
             return True
         case "moved":

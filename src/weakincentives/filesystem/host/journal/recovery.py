@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from threading import Lock
 
 from weakincentives.errors import SnapshotError
@@ -86,9 +86,6 @@ class SavepointRecovery:
             return
         if not journal.is_ended and journal.records:
             _log.warning("Rolling back a savepoint whose process is gone: %r", journal.name)
-            if any(each.kind == "state" for each in journal.records):
-                with suppress(SnapshotError):  # without room for it, the rollback still happens
-                    self._snapshots.take_for_recovery()
             self._rollback.run(journal, 0)
         journal.remove()
 
@@ -105,10 +102,11 @@ def pinned_commits(root: RootedDirectory) -> set[str]:
     The result stays complete while the lock of the snapshot store is held.
     """
     return {
-        record.other
+        commit
         for name in _journal_names(root)
         for record in _read_records(root, name)
         if record.kind == "state"
+        for commit in record.other.split(":")
     }
 
 

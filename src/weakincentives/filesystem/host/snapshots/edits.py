@@ -162,9 +162,11 @@ class _TreeEdit:
         """Return the tree of the files."""
         self._open("")
         for path in sorted(entries):
-            for parent in parents_of(path):
-                self._open(parent)
-            self._put(path, entries[path])
+            is_gone = entries[path].kind in {"absent", "special"}
+            if not is_gone or all(map(self._has_directory, parents_of(path))):
+                for parent in parents_of(path):
+                    self._open(parent)
+                self._put(path, entries[path])
         for directory in sorted(self._trees, key=_depth, reverse=True):
             tree = self._batch.add("tree", encode_tree(self._trees[directory].values()))
             if not directory:
@@ -179,6 +181,14 @@ class _TreeEdit:
             entry = self._state.entry("") if not directory else self._trees[parent].get(name)
             tree = _tree_of(entry)
             self._trees[directory] = {} if tree is None else dict(self._state.tree(tree))
+
+    def _has_directory(self, path: str) -> bool:
+        """Return whether there is a directory; the one above it is known to exist."""
+        if path not in self._trees:
+            parent, _, name = path.rpartition("/")
+            self._open(parent)
+            return _tree_of(self._trees[parent].get(name)) is not None
+        return True
 
     def _put(self, path: str, wanted: EntryState) -> None:
         parent, _, name = path.rpartition("/")

@@ -104,7 +104,6 @@ class SnapshotStore:
         self._exclusive = exclusive
         self._commits: WorkspaceCommits | None = None  # None until the repository is open
         self._known: FilesystemSnapshot | None = None  # the last state that was stored
-        self._recovered_from: FilesystemSnapshot | None = None
         self._is_unfinished = False  # whether a restore failed and could not be rolled back
         self.displaced: FilesystemSnapshot | None = None
         """What somebody saved while the last restore replaced it, as a snapshot."""
@@ -309,19 +308,19 @@ class SnapshotStore:
     ) -> RestoreResult:
         """Restore the second of the `states`; the first is what to expect, if that is known."""
         (expected, target), present = states, None
-        if expected is None or before_replace is not None:
+        here = expected
+        if here is None:
             present = commits.take_present(f"before {title}")
-        here = expected if present is None else commits.view_present(present)
-        here = expected or here
-        assert here is not None
+            here = commits.view_present(present)
         if paths is not None:
             check_restorable(State(here), State(target), paths)
         edits = edits_between(here, target, paths)
         check(usage_change(edits, _sizes_of(edits, here, target)))
-        if present is not None and before_replace is not None:
-            _announce(present, before_replace)
-        policy = "take" if expected is None else "refuse"
-        self._change(commits, edits, (here, target), title, policy)
+        if before_replace is not None:
+            if present is not None and present.failure is not None and present.commit is None:
+                raise present.failure
+            before_replace(_store_inverse(commits, edits, target, title))
+        self._change(commits, edits, (here, target), title, "take" if present else "refuse")
         if present is not None:
             self._warn_if_irreversible(present)
         written = [each.path for each in edits if each.after.kind in ("file", "symlink")]
@@ -344,36 +343,37 @@ class SnapshotStore:
         """
         try:
             with self._lock_repository() as commits:
-                taken = commits.take(f"before import of {name}")
-                here = commits.view(taken.commit_ref)
+                here = commits.view(commits.take(f"before import of {name}").commit_ref)
                 target = commits.view(commits.import_state(state, f"import of {name}"))
                 edits = edits_between(here, target)
+                title = f"import of {name}"
                 if before_replace is not None:
-                    before_replace(taken.commit_ref)
-                self._change(commits, edits, (here, target), f"import of {name}", "take")
+                    before_replace(_store_inverse(commits, edits, target, title))
+                self._change(commits, edits, (here, target), title, "take")
                 return [each.path for each in edits if each.after.kind in ("file", "symlink")]
         except OSError as error:
             raise self._explain(error) from error
         except ObjectError as error:
             raise SnapshotError(f"Failed to import {display_path(name)!r}: {error}") from error
 
-    def return_to(self, commit: str) -> None:
-        """Restore a commit of this store, because a savepoint is rolled back.
+    def return_to(self, commits: str) -> None:
+        """Undo a restore inside a savepoint that is rolled back.
+
+        Of two commits, `A:B`, what differs between them goes back from B to A, wherever it still
+        is as in B: somebody may have saved since.
 
         Raises:
             SnapshotRestoreError: It could not be restored.
         """
+        first, _, second = commits.partition(":")
         try:
-            with self._lock_repository() as commits:
-                self._tracker.invalidate()
-                present = commits.take_present(f"before rollback to {commit}")
-                here, target = commits.view_present(present), commits.view(commit)
-                edits = edits_between(here, target)
-                self._change(commits, edits, (here, target), f"rollback to {commit}", "take")
-                self._warn_if_irreversible(present)
+            with self._lock_repository() as store:
+                states = store.view(second), store.view(first)
+                edits = edits_between(*states)
+                self._change(store, edits, states, f"rollback to {first}", "skip")
         except (OSError, ObjectError) as error:
             raise SnapshotRestoreError(
-                f"Failed to return to {commit}: {self._explain(error)}"
+                f"Failed to return to {first}: {self._explain(error)}"
             ) from error
 
     def _change(
@@ -425,16 +425,6 @@ class SnapshotStore:
         """Roll back a restore or an import that was interrupted by a crash."""
         recover_restores(self._directory, self._root)
         self._is_unfinished = False
-
-    @property
-    def recovered_from(self) -> FilesystemSnapshot | None:
-        """The state before a savepoint of a dead process was rolled back, if that was kept."""
-        return self._recovered_from
-
-    def take_for_recovery(self) -> None:
-        """Keep the present state, because a savepoint is about to be rolled back after a crash."""
-        taken = self.take("before the rollback of a savepoint whose process is gone")
-        self._recovered_from = self._recovered_from or taken
 
     def existing_repository(self) -> Repository | None:
         """Return the repository if there is one, even of another process.
@@ -590,12 +580,14 @@ class SnapshotStore:
         return real.is_relative_to(self._real_root) or self._real_root.is_relative_to(real)
 
 
-def _announce(present: PresentState, before_replace: Callable[[str], None]) -> None:
-    """Tell whoever may have to go back what the present state is."""
-    if present.commit is not None:
-        before_replace(present.commit)
-    elif present.failure is not None:
-        raise present.failure
+def _store_inverse(
+    commits: WorkspaceCommits, edits: Sequence[Edit], target: SnapshotFilesystem, title: str
+) -> str:
+    """Return two commits that differ in what edits change, to go back from the second."""
+    before = {each.path: each.before for each in edits}
+    first = commits.store_entries(target, before, {}, f"before {title}")
+    second = commits.store_entries(target, {}, {}, f"after {title}")
+    return f"{first.commit_ref}:{second.commit_ref}"
 
 
 def _sizes_of(
