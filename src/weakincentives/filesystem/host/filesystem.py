@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import (
     ReadableFilesystem,
@@ -249,14 +249,20 @@ class HostFilesystem(BaseFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             self._journal.finish_rollback()
-            result = self._snapshots.restore(
-                snapshot,
-                paths=paths,
-                force=force,
-                expect=expect,
-                check=self._check_growth,
-                before_replace=self._journal.save_state if self._journal else None,
-            )
+            try:
+                result = self._snapshots.restore(
+                    snapshot,
+                    paths=paths,
+                    force=force,
+                    expect=expect,
+                    check=self._check_growth,
+                    before_replace=self._journal.save_state if self._journal else None,
+                )
+            except StaleRestoreError:
+                self._journal.drop_state()
+                raise
+            if not self._journal:
+                self._released.report(result.changes)
             self._emit_replaced(
                 "restore", snapshot.commit_ref, result.written, reversible=result.reversible
             )

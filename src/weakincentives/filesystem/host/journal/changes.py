@@ -93,6 +93,13 @@ class ReleasedChanges:
         journal.remove()
         return True
 
+    def report(self, changes: Sequence[PathChange]) -> None:
+        """Report what a restore outside of a savepoint changed; its content is stored."""
+        try:
+            self._notify(changes)
+        except (OSError, SnapshotError) as error:
+            _log.warning("Files were restored, but that could not be recorded: %s", error)
+
     def _notify(self, changes: Sequence[PathChange]) -> None:
         for listener in self.listeners if changes else ():
             listener(changes)
@@ -193,6 +200,7 @@ class _Collector:
 
     def __init__(self, rollback: Rollback, journal: JournalDirectory) -> None:
         self._root = rollback.root
+        self._snapshots = rollback.snapshots
         self._journal = journal
         self._moves: list[tuple[str, str]] = []
         self.before: dict[str, tuple[EntryState, Callable[[], int | None]]] = {}
@@ -215,6 +223,10 @@ class _Collector:
                 self._move(path, record.other)
             case "mode":
                 self._set_mode(record)
+            case "state":
+                for edit in self._snapshots.list_edits(record.other):
+                    self._see(edit.path, edit.before)
+                    self.after[edit.path] = edit.after
             case _:
                 pass
 

@@ -312,6 +312,12 @@ class Journal:
             for each in self._scopes:
                 each.put.clear()
 
+    def drop_state(self) -> None:
+        """Forget the restore that was just noted: it was refused, and nothing has changed."""
+        directory = self._directory
+        if directory is not None and directory.records and directory.records[-1].kind == "state":
+            directory.drop_last()
+
     # --- steps ---
 
     @contextmanager

@@ -18,7 +18,7 @@ from uuid import uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.host.snapshots.edits import put_entries
+from weakincentives.filesystem.host.snapshots.edits import is_same, put_entries
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.tree import import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
@@ -237,13 +237,24 @@ class WorkspaceCommits:
                     _store_blob(batch, contents[path](), entry, path)
             return self._commit(put_entries(state, entries, batch), tag, batch)
 
-    def store_present(
-        self, state: SnapshotFilesystem, paths: Sequence[str], tag: str
-    ) -> FilesystemSnapshot:
-        """Commit a state with these paths as they are on the disk now."""
+    def store_call(
+        self, state: SnapshotFilesystem, left: Mapping[str, EntryState], tag: str
+    ) -> tuple[FilesystemSnapshot, FilesystemSnapshot | None]:
+        """Commit a state with the paths of a call as it left them.
+
+        What is not as it was left was saved since, and is no part of it: then the second state
+        has it. The content that the call wrote there is gone.
+        """
         with self.repository.objects.begin_pack() as batch:
-            entries = {path: self._store_path(batch, path) for path in paths}
-            return self._commit(put_entries(state, entries, batch), tag, batch)
+            found = {path: self._store_path(batch, path) for path in left}
+            own = {path: each for path, each in found.items() if is_same(each, left[path])}
+            after = self._commit(put_entries(state, own, batch), tag, batch)
+        if len(own) == len(found):
+            return after, None
+        others = {path: each for path, each in found.items() if path not in own}
+        with self.repository.objects.begin_pack() as batch:
+            tree = put_entries(self.view(after.commit_ref), others, batch)
+            return after, self._commit(tree, "saved after a call", batch)
 
     def _store_path(self, batch: PackTransaction, path: str) -> EntryState:
         try:
