@@ -1,7 +1,7 @@
 """Review of a working copy: diff, conflicts, apply, undo, save as a patch, discard."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -313,9 +313,18 @@ class Review:
         everything = tuple(sorted({*applied, *names}))
         return CommitSource(history.state(start), after, everything, has_pending=bool(names))
 
-    def mark_committed(self, commit: str) -> None:
-        """Record the git commit of what was applied."""
-        self._history.mark_committed(commit)
+    def mark_committed(self, commit: str, staged: Mapping[str, records.IndexChange]) -> None:
+        """Record the git commit of what was applied, and what it changed in git's index.
+
+        It is called before the index changes, without a commit, and when the commit is made.
+        """
+        self._history.mark_committed(commit, staged)
+
+    @property
+    def last_staged(self) -> Mapping[str, records.IndexChange]:
+        """The entries of git's index that the last commit changed, before and after."""
+        entries = self._history.entries
+        return entries[-1].staged if entries else {}
 
     @property
     def last_commit(self) -> str:
