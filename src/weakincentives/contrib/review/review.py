@@ -226,7 +226,7 @@ class Review:
             if plan.steps:
                 moved = self._moved_attributes(plan.steps, lost)
                 number = self._history.begin(entry)
-                kept = self._change(original, change_set, plan, "apply", number, moved)
+                kept = self._change(original, change_set, plan, "apply", number, (moved, lost))
             elif change_set.changes:
                 self._history.begin(entry)
         self._forget_changes()
@@ -289,7 +289,7 @@ class Review:
             return None
         if paths:
             number = self._history.split(number, paths)
-        kept = self._change(original, change_set, plan, "undo", number, entry.attributes)
+        kept = self._change(original, change_set, plan, "undo", number, (entry.attributes, None))
         return replace(summarize(plan, merges), kept=(*left.values(), *kept))
 
     def commit_source(
@@ -495,9 +495,12 @@ class Review:
         plan: Plan,
         kind: TransactionKind,
         number: int,
-        attributes: Attributes,
+        attributes: tuple[Attributes, Attributes | None],
     ) -> tuple[Kept, ...]:
-        """Carry out a plan; return what was left alone."""
+        """Carry out a plan; return what was left alone.
+
+        The `attributes` are those of files that are created again, and of those that go.
+        """
         return apply_steps(
             original,
             plan.steps,
@@ -505,7 +508,8 @@ class Review:
             kind=kind,
             place=self.copy.place,
             number=number,
-            attributes=attributes,
+            attributes=attributes[0],
+            removed=attributes[1],
             on_end=self._history.end,
         )
 

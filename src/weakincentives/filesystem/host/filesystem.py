@@ -268,6 +268,11 @@ class HostFilesystem(BaseFilesystem):
             )
 
     @property
+    def replaced(self) -> FilesystemSnapshot | None:
+        """The state before the last restore; None if the store had no room for it."""
+        return self._snapshots.replaced
+
+    @property
     def displaced(self) -> FilesystemSnapshot | None:
         """What somebody saved while the last restore replaced it: a snapshot with these files."""
         return self._snapshots.displaced

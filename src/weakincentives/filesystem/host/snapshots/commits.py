@@ -121,6 +121,7 @@ class PresentState:
 
     tree: str
     commit: str | None
+    snapshot: FilesystemSnapshot | None = None
     unstored: UnstoredObjects | None = None
     failure: OSError | None = None
 
@@ -174,11 +175,11 @@ class WorkspaceCommits:
                 raise
             failure = error
         else:
-            return PresentState(tree, taken.commit_ref)
+            return PresentState(tree, taken.commit_ref, taken)
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)
         commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
-        return PresentState(result.tree, commit, unstored, failure)
+        return PresentState(result.tree, commit, None, unstored, failure)
 
     def capture_only(self) -> SnapshotFilesystem:
         """Capture the present state without storing anything."""

@@ -109,6 +109,8 @@ class SnapshotStore:
         self._commits: WorkspaceCommits | None = None  # None until the repository is open
         self._known: FilesystemSnapshot | None = None  # the last state that was stored
         self._is_unfinished = False  # whether a restore failed and could not be rolled back
+        self.replaced: FilesystemSnapshot | None = None
+        """The state before the last restore, if it was stored."""
         self.displaced: FilesystemSnapshot | None = None
         """What somebody saved while the last restore replaced it, as a snapshot."""
         self._closed = False
@@ -323,6 +325,7 @@ class SnapshotStore:
         if here is None:
             present = commits.take_present(f"before {title}")
             here = commits.view_present(present)
+            self.replaced = present.snapshot
         if paths is not None:
             check_restorable(State(here), State(target), paths)
         edits = edits_between(here, target, paths)
