@@ -249,6 +249,16 @@ class Lockable(Protocol):
 
 
 @runtime_checkable
+class Reversible(Protocol):
+    """Stores the state before each restore, so that it can be undone."""
+
+    @property
+    def replaced(self) -> FilesystemSnapshot | None:
+        """The state before the last restore; None if it could not be stored."""
+        ...
+
+
+@runtime_checkable
 class Pinnable(Protocol):
     """Can protect a snapshot from being pruned."""
 
