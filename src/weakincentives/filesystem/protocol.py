@@ -317,8 +317,13 @@ class Movable(Protocol):
 class Rewritable(Protocol):
     """Replaces a file of any size in one step."""
 
-    def replace_content(self, path: str, content: bytes) -> WriteResult:
-        """Replace the bytes of an existing file; the limit on one write does not apply."""
+    def replace_content(
+        self, path: str, content: bytes, *, expected: bytes | None = None
+    ) -> WriteResult:
+        """Replace the bytes of an existing file, if it has the `expected` bytes.
+
+        The limit on one write does not apply.
+        """
         ...
 
 

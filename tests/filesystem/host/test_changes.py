@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.safety.places import temporary_names
-from weakincentives.filesystem import HostFilesystem, PathChange
+from weakincentives.filesystem import HostFilesystem, PathChange, StaleContentError
 from weakincentives.history.entries import EntryState
 from weakincentives.posix.faults import fault_hook
 
@@ -254,3 +254,88 @@ def test_without_a_listener_nothing_is_read(
     with fs.savepoint():
         fs.write("file", "new")
         fs.delete("file")
+
+
+# --- expectations ---
+
+
+def test_a_file_is_replaced_only_if_it_has_the_expected_bytes(
+    fs: HostFilesystem, root: Path
+) -> None:
+    fs.write("file", "old")
+    fs.replace_content("file", b"new", expected=b"old")
+    with pytest.raises(StaleContentError, match="Changed by another program"):
+        fs.replace_content("file", b"newer", expected=b"old")
+    assert fs.read("file").content == "new"
+    assert temporary_names(root) == []
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a savepoint"])
+def test_a_save_just_before_the_exchange_is_put_back(
+    fs: HostFilesystem, root: Path, inside: bool
+) -> None:
+    fs.write("file", "old")
+    savepoint = fs.savepoint() if inside else None
+
+    def save(point: str) -> None:
+        if point == "journal.recorded":
+            (root / "other").write_text("saved")
+            (root / "other").rename(root / "file")
+
+    with fault_hook(save), pytest.raises(StaleContentError):
+        fs.replace_content("file", b"new", expected=b"old")
+    assert fs.read("file").content == "saved"
+    if savepoint is not None:
+        savepoint.rollback()
+    assert fs.read("file").content == "saved"
+    assert temporary_names(root) == []
+    assert sorted(each.name for each in root.iterdir()) == ["file"]
+
+
+def test_a_second_save_on_the_way_back_is_not_hidden(fs: HostFilesystem, root: Path) -> None:
+    fs.write("file", "old")
+    saves = {"journal.recorded": "first", "journal.exchanged": "second", "journal.returned": ""}
+
+    def save(point: str) -> None:
+        text = saves.pop(point, "")
+        if text:
+            (root / "other").write_text(text)
+            (root / "other").rename(root / "file")
+
+    savepoint = fs.savepoint()
+    fs.write("file", "new")
+    (root / "file").write_text("new")  # the same bytes: it looks like ours until it is read
+    saves["journal.recorded"] = "xxx"  # as long as ours
+    with fault_hook(save):
+        savepoint.rollback()
+    assert fs.read("file").content == "second"
+    assert {fs.read(each.where).content for each in fs.kept_changes} == {"xxx"}
+
+
+def test_an_append_goes_to_what_was_saved_meanwhile(fs: HostFilesystem, root: Path) -> None:
+    fs.write("file", "old")
+    saves = ["saved\n"]
+
+    def save(point: str) -> None:
+        if point == "journal.recorded" and saves:
+            (root / "file").write_text(saves.pop())
+
+    with fault_hook(save):
+        fs.write("file", "more", mode="append")
+    assert fs.read("file").content == "saved\nmore"
+
+
+def test_a_move_over_a_file_takes_what_was_saved_meanwhile(fs: HostFilesystem, root: Path) -> None:
+    fs.write("one", "1")
+    fs.write("two", "2")
+    saves = ["saved"]
+
+    def save(point: str) -> None:
+        if point == "journal.placed" and saves:
+            (root / "other").write_text(saves.pop())
+            (root / "other").rename(root / "one")
+
+    with fault_hook(save):
+        fs.move("one", "two", overwrite=True)
+    assert (root / "two").read_text() == "saved"
+    assert not (root / "one").exists()

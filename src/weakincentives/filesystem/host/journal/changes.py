@@ -132,19 +132,17 @@ class ReleasedChanges:
         journal.add(Record("held", path, number, other, read_state(place)))
 
     def _discard_all(self, journal: JournalDirectory) -> bool:
-        held = {each.number: each for each in journal.records if each.kind == "held"}
+        held = {each.number for each in journal.records if each.kind == "held"}
         is_done = True
         for record in list(journal.records):
-            if record.kind not in _SLOT_KINDS and record.kind != "held":
-                continue
-            if record.kind != "held" and record.number in held:
-                continue
-            with self._rollback.open_places(journal, record) as (slot, _):
-                if record.kind == "held" and not self._settle(record, slot):
-                    is_done = False
-                else:
-                    with suppress(FileNotFoundError):
-                        remove(*slot)
+            is_held = record.kind == "held"
+            if is_held or (record.kind in _SLOT_KINDS and record.number not in held):
+                with self._rollback.open_slot(journal, record) as slot:
+                    if is_held and not self._settle(record, slot):
+                        is_done = False
+                    else:
+                        with suppress(FileNotFoundError):
+                            remove(*slot)
         return is_done
 
     def _settle(self, record: Record, slot: Place) -> bool:

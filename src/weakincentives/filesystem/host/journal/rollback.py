@@ -297,15 +297,23 @@ class Rollback:
         self.kept.append(KeptChange(path, fact, where))
 
     def _discard(self, journal: JournalDirectory, record: Record) -> None:
-        with self.open_places(journal, record) as (slot, _), suppress(FileNotFoundError):
+        with self.open_slot(journal, record) as slot, suppress(FileNotFoundError):
             remove(*slot)
+
+    @contextmanager
+    def open_slot(self, journal: JournalDirectory, record: Record) -> Generator[Place, None, None]:
+        """Yield the slot of a record."""
+        if record.other == BESIDE:
+            with self.open_places(journal, record) as (slot, _):
+                yield slot
+        else:
+            yield journal.slot(record.number)
 
     @contextmanager
     def open_places(
         self, journal: JournalDirectory, record: Record
     ) -> Generator[tuple[Place, Place | None], None, None]:
         """Yield the slot and the path of a record; None for a path whose parent is gone."""
-        self.snapshots.touch_undone(record.path)
         with self.open_parent(record.path) as target:
             if record.other == BESIDE:
                 parent = -1 if target is None else target[0]
