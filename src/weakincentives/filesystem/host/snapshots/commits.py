@@ -38,6 +38,7 @@ from weakincentives.posix import RootedDirectory, os_error
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
 _CHUNK = 1024 * 1024
+_MAX_VIEWS = 4
 _SMALL_BLOB = 4096  # bytes; the target of a link is never longer
 
 
@@ -137,6 +138,8 @@ class WorkspaceCommits:
         self.directory: RootedDirectory = directory
         self.tracker: ChangeTracker = tracker
         self.root: str = root
+        self._views: dict[str, SnapshotFilesystem] = {}
+        self._epoch = repository.objects.losses
 
     def take(
         self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
@@ -268,12 +271,19 @@ class WorkspaceCommits:
             os.close(parent)
 
     def view(self, commit: str) -> SnapshotFilesystem:
-        """Return the state of a commit.
+        """Return the state of a commit; that of one just seen is not read again.
 
         Raises:
             SnapshotRestoreError: The commit is missing or damaged.
         """
-        return view_commit(self.repository, commit, self.root)
+        found = self._views.pop(commit, None)
+        if found is None or self._epoch != self.repository.objects.losses:
+            self._epoch = self.repository.objects.losses
+            found = view_commit(self.repository, commit, self.root)
+        self._views[commit] = found
+        if len(self._views) > _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        return found
 
     def _commit(self, tree: str, tag: str | None, batch: PackTransaction) -> FilesystemSnapshot:
         snapshot_id, now = uuid4(), datetime.now(UTC)

@@ -242,6 +242,8 @@ class SnapshotStore:
         with self._lock:
             try:
                 repository = self._repository_of(snapshot)
+                if self._commits is not None and repository is self._commits.repository:
+                    return self._commits.view(snapshot.commit_ref)
                 return view_commit(repository, snapshot.commit_ref, self._root)
             except (OSError, ObjectError) as error:
                 raise SnapshotRestoreError(
