@@ -65,6 +65,19 @@ class DirectoryCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class PermissionsChanged:
+    """A command changed the permissions of a directory."""
+
+    path: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        """Return the path and what happened to it."""
+        return f"{display_path(self.path)}/ permissions {self.before:o} -> {self.after:o}"
+
+
+@dataclass(frozen=True, slots=True)
 class LinkCreated:
     """A symbolic link was created, by copying one."""
 
@@ -109,7 +122,13 @@ class StateReplaced:
 
 
 FilesystemEvent: TypeAlias = (
-    FileWritten | FileDeleted | DirectoryCreated | LinkCreated | EntryMoved | StateReplaced
+    FileWritten
+    | FileDeleted
+    | DirectoryCreated
+    | PermissionsChanged
+    | LinkCreated
+    | EntryMoved
+    | StateReplaced
 )
 Listener: TypeAlias = Callable[[FilesystemEvent], object]
 
