@@ -71,7 +71,7 @@ def facts(stage: Stage) -> Iterator[Fact]:
         paint = statistics.median(_paints)
         yield Fact("first contentful paint", f"{paint:.0f} ms, goal <= 1 s", paint <= 1_000)
     recorded = _recorded(stage)
-    size = recorded.path.stat().st_size
+    size = sum(each.stat().st_size for each in recorded.path.rglob("*") if each.is_file())
     tree = sum(map(len, recorded.tree.values()))
     yield Fact("timeline", f"{size / 1e6:.2f} MB, the tree {tree / 1e6:.2f} MB")
     if GIT is None:

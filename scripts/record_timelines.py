@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from weakincentives.contrib.tools.suite import create_dialect
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
+from weakincentives.runtime.timeline import SUFFIX, SessionRecorder, export_history
 
 RECORDED = Path(__file__).parent.parent / "tests" / "contrib" / "timelines"
 _FILES = {
@@ -68,8 +69,15 @@ def record(dialect: DialectName, path: Path) -> None:
     prompt = Prompt[None](ns="wink", key="recorded", name="recorded", sections=[section])
     model = ScriptedAdapter([*_script(dialect), "The tax is a factor now."])
     path.unlink(missing_ok=True)
-    with SessionRecorder(session, path, files, now=lambda: _START + timedelta(seconds=next(ticks))):
-        model.evaluate(prompt, session=session, messages=[UserMessage("Fix the tax.")])
+
+    def now() -> datetime:
+        return _START + timedelta(seconds=next(ticks))
+
+    with TemporaryDirectory() as place:
+        history = Path(place) / "history"
+        with SessionRecorder(session, history, files, now=now):
+            model.evaluate(prompt, session=session, messages=[UserMessage("Fix the tax.")])
+        export_history(history, path)
 
 
 def _script(dialect: DialectName) -> list[Completion]:

@@ -33,10 +33,10 @@ def run(wink: Wink, project: Path, model: str, *options: str | Path):
 
 def test_a_run_is_one_directory(wink: Wink, project: Path, script: Script, runs: Path):
     done = run(wink, project, script(edit(), "Done."), "--discard")
-    [path] = runs.glob("*/history.timeline")
+    [path] = runs.glob("*/history")
     assert f"wink log {path.parent.name}\n" in done.err
-    assert {each.name for each in path.parent.iterdir()} == {"history.timeline", "run.json"}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {each.name for each in path.parent.iterdir()} == {"history", "run.json"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert stat.S_IMODE(runs.stat().st_mode) == 0o700
     with Timeline(path) as timeline:
         kinds = [step.kind for step in timeline.steps]
@@ -63,7 +63,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
     code = (
         "import resource, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n" + _MAIN
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (36_000, 36_000))\n" + _MAIN
     )
     arguments = ["run", "x", "--workspace", str(project), "--model", model, "--sandbox", "none"]
     ended = subprocess.run(
@@ -71,7 +71,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
     )
     assert ended.returncode == 3, ended.stderr
     assert "wink: the steps are not all recorded: Recording stopped after step" in ended.stderr
-    [path] = runs.glob("*/history.timeline")
+    [path] = runs.glob("*/history")
     with Timeline(path) as timeline:
         assert timeline.verify() == []
         assert timeline.last > 4
@@ -82,7 +82,7 @@ def test_credentials_in_the_address_of_a_server_are_not_recorded(
     wink: Wink, project: Path, script: Script, runs: Path
 ):
     run(wink, project, script("Done."), "--base-url", SECRET)
-    [path] = runs.glob("*/history.timeline")
+    [path] = runs.glob("*/history")
     with Timeline(path) as timeline:
         assert timeline.step(1).details["run"]["base_url"] == "https://models.test/v1"
 
@@ -102,7 +102,7 @@ def test_ctrl_c_leaves_a_whole_recording(
     terminal.wait_for(r"iscard")
     terminal.type("d\n")
     terminal.end()
-    [path] = runs.glob("*/history.timeline")
+    [path] = runs.glob("*/history")
     with Timeline(path) as timeline:
         assert timeline.problem is None
         assert timeline.step(timeline.last).kind == "end"
@@ -122,7 +122,7 @@ def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
         [sys.executable, "-c", code, *arguments], check=False, capture_output=True
     )
     assert ended.returncode == -9, ended.stderr
-    [path] = runs.glob("*/history.timeline")
+    [path] = runs.glob("*/history")
     with Timeline(path) as timeline:
         last = timeline.step(timeline.last)
         assert (last.kind, last.details["tool_calls"]) == ("model", ["shell_execute"])
@@ -224,12 +224,12 @@ def test_a_run_is_found_by_every_name_it_has(wink: Wink, project: Path, script: 
     [place] = runs.iterdir()
     record = read_run(place)
     assert record is not None
-    steps = place / "history.timeline"
+    steps = place / "history"
     names = [place.name, place.name[:4], record.session_id, "last"]
     for name in [*names, place, place / "workspace", steps]:
         found = find_run(str(name))
         assert (found.place, found.steps) == (place, steps), name
-    other = shutil.copy(steps, runs.parent / "other.timeline")
+    other = shutil.copytree(steps, runs.parent / "other.timeline")
     found = find_run(str(other))
     assert (found.place, found.steps) == (None, other)
 
@@ -271,7 +271,7 @@ def test_a_run_of_an_earlier_version_gets_a_sentence(
 ):
     run(wink, project, script(edit(), "Done."))
     [place] = runs.iterdir()
-    old = (place / "history.timeline").rename(tmp_path / "old.timeline")
+    old = (place / "history").rename(tmp_path / "old.timeline")
     (place / "timeline").symlink_to(old)
     done = wink("log", place.name)
     assert done.code == 1

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def timeline_of(tmp_path: Path) -> Path:
-    [found] = (tmp_path / "places" / "state" / "wink" / "runs").glob("*/history.timeline")
+    [found] = (tmp_path / "places" / "state" / "wink" / "runs").glob("*/history")
     return found
 
 

@@ -311,7 +311,7 @@ EDITS = {
         "cannot be checked (Not a working copy",
     ),
     "damaged the store": (
-        lambda root: shutil.rmtree(root.parent / "snapshots"),
+        lambda root: shutil.rmtree(root.parent / "history"),
         "cannot be checked (",
     ),
     "damaged the run": (lambda root: (root.parent / "run.json").write_text("{"), ""),

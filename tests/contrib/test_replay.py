@@ -1,5 +1,6 @@
 """Replay: recorded calls give recorded results, and the first one that does not is named."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.contrib.tools.shell import shell_handlers
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.history.log import RecordLog
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
+from weakincentives.runtime.timeline.store import SIGNATURE, STEP
 from weakincentives.sandbox import LocalSandbox
 
 RECORDED = sorted((Path(__file__).parent / "timelines").glob("*.timeline"))
@@ -157,10 +160,40 @@ def test_without_a_sandbox_commands_are_skipped_and_their_files_are_the_recorded
 
 def test_a_replay_changes_neither_the_timeline_nor_the_workspace(tmp_path: Path):
     path = record_commands(tmp_path, "echo made > made.txt")
-    before = path.read_bytes()
+    before = (path / "steps").read_bytes()
     (tmp_path / "recorded" / "made.txt").unlink()
     assert_replays(path, sandbox="local")
-    assert path.read_bytes() == before
+    assert (path / "steps").read_bytes() == before
     assert not (tmp_path / "recorded" / "made.txt").exists()
     with Timeline(path) as timeline:
         assert timeline.problem is None
+
+
+def test_a_recording_that_was_cut_off_is_never_all_the_same(tmp_path: Path):
+    recorded = RECORDED[0].read_bytes()
+    path = tmp_path / "cut.timeline"
+    with Timeline(RECORDED[0]) as timeline:
+        steps = len(timeline.steps)
+    for size in range(len(recorded) - 1, len(recorded) - 2_000, -97):
+        path.write_bytes(recorded[:size])
+        report = replay(path)
+        assert report.difference is None
+        assert report.problem is not None
+        with Timeline(path) as timeline:
+            assert f"{len(timeline.steps)} steps are intact" in report.problem
+            assert len(timeline.steps) <= steps
+        with pytest.raises(AssertionError, match="steps are intact"):
+            assert_replays(path)
+
+
+def test_a_recording_that_was_killed_says_where_it_ends(tmp_path: Path):
+    path = record_commands(tmp_path, "true", "false")
+    with Timeline(path) as timeline:
+        ends = [each.number for each in timeline.steps if each.kind == "end"]
+        last = timeline.step(ends[0] - 1)
+    with RecordLog(path / "steps", SIGNATURE, read_only=True) as log:
+        offsets = [each.offset for each in log.read_new() if each.kind == STEP]
+    os.truncate(path / "steps", offsets[ends[0] - 1])
+    report = replay(path)
+    problem = f"The recording ends at step {last.number}, {last.title}, before the run did"
+    assert report.problem == problem

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -242,7 +243,7 @@ def test_new_steps_of_a_running_session_appear(tmp_path: Path, serving: Callable
 def test_a_dump_without_timeline_shows_its_last_state(
     tmp_path: Path, serving: Callable[[Path], Any]
 ):
-    record(tmp_path).unlink()
+    shutil.rmtree(record(tmp_path))
     with serving(tmp_path / "run.jsonl") as client:
         (session,) = client.api("sessions")
         assert "timeline" in session["problem"]
@@ -267,7 +268,7 @@ def test_a_damaged_timeline_is_shown_as_far_as_it_goes(
     tmp_path: Path, serving: Callable[[Path], Any]
 ):
     path = record(tmp_path)
-    path.write_bytes(path.read_bytes()[:-40])
+    os.truncate(path / "steps", (path / "steps").stat().st_size - 40)
     with serving(path) as client:
         answer = client.api("steps")
         assert answer["session"]["steps"] == 8
@@ -294,9 +295,7 @@ def test_a_list_of_sessions_keeps_no_file_open_and_notices_new_steps(
 ):
     live = Recorded(tmp_path / "live.timeline", workspace())
     for number in range(5):
-        (tmp_path / f"copy-{number}.timeline").write_bytes(
-            (tmp_path / "live.timeline").read_bytes()
-        )
+        shutil.copytree(tmp_path / "live.timeline", tmp_path / f"copy-{number}.timeline")
     with serving(tmp_path) as client:
         client.api("sessions")
         open_files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]

@@ -51,7 +51,7 @@ def test_a_path_that_is_none_raises(dump: Path, path: str):
 
 def test_a_dump_without_archive_and_timeline_has_no_files(dump: Path):
     dump.with_suffix(".fs.zip").unlink()
-    dump.with_suffix(".timeline").unlink()
+    shutil.rmtree(dump.with_suffix(".timeline"))
     store = SnapshotStore(dump)
     assert store.get_filesystem_archive() is None
     assert store.get_filesystem_manifest() is None
@@ -68,10 +68,10 @@ def test_a_path_without_session_says_what_to_name(tmp_path: Path, name: str):
 
 def test_sessions_that_come_and_go_are_noticed(dump: Path):
     store = SnapshotStore(dump.parent)
-    shutil.copy(dump.with_suffix(".timeline"), dump.with_name("other.timeline"))
+    shutil.copytree(dump.with_suffix(".timeline"), dump.with_name("other.timeline"))
     store.refresh()
     assert {each.name for each in store.sessions} == {"run", "other"}
-    dump.with_name("other.timeline").unlink()
+    shutil.rmtree(dump.with_name("other.timeline"))
     store.refresh()
     assert [each.name for each in store.sessions] == ["run"]
 
@@ -79,7 +79,7 @@ def test_sessions_that_come_and_go_are_noticed(dump: Path):
 def test_the_text_of_one_dump_with_the_archive_of_another_is_named(dump: Path, tmp_path: Path):
     record(tmp_path / "more", "other")
     shutil.copy(tmp_path / "more" / "other.fs.zip", dump.with_suffix(".fs.zip"))
-    dump.with_suffix(".timeline").unlink()
+    shutil.rmtree(dump.with_suffix(".timeline"))
     with pytest.raises(RecordingError, match="does not belong"):
         SnapshotStore(dump).session().open()
 
@@ -93,7 +93,7 @@ def test_a_link_in_place_of_a_recording_is_not_followed(tmp_path: Path, suffix: 
 
 
 def test_a_type_that_a_dump_names_is_shown_and_never_imported(dump: Path):
-    dump.with_suffix(".timeline").unlink()
+    shutil.rmtree(dump.with_suffix(".timeline"))
     lines = dump.read_text().split("\n")
     for name in ("this", "antigravity"):
         sys.modules.pop(name, None)

@@ -70,7 +70,7 @@ def run(place: Path, progress: mmap.mmap) -> None:
     files = HostFilesystem(place / "root", git_dir=place / "history")
     section = FilesystemSection(filesystem=files, session=session)
     prompt = Prompt[None](ns="t", key="t", sections=[section])
-    recorder = SessionRecorder(session, place / "run.timeline", files, base=files.snapshot())
+    recorder = SessionRecorder(session, place / "history", files, base=files.snapshot())
     progress[:8] = struct.pack("Q", recorder.last)
     session.bus.subscribe(
         ToolInvoked, lambda _: progress.__setitem__(slice(8), struct.pack("Q", recorder.last))
@@ -147,7 +147,7 @@ def loop(rounds: int, root: Path) -> Summary:
             (place / "root" / path).parent.mkdir(parents=True, exist_ok=True)
             (place / "root" / path).write_text(text)
         try:
-            check(place / "run.timeline", kill_at_random(place, choice), summary)
+            check(place / "history", kill_at_random(place, choice), summary)
         except (AssertionError, OSError, ValueError) as error:
             summary.defects.append(f"round {number}: {error!r}")
         shutil.rmtree(place)

@@ -1,4 +1,4 @@
-"""`wink debug`: look at a recorded session in the browser."""
+"""`wink debug`: look at a recorded session in the browser, or write it to one HTML file."""
 
 import json
 import webbrowser
@@ -10,8 +10,10 @@ import click
 from weakincentives.cli.completion import complete_run
 from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
 from weakincentives.cli.terminal import echo
-from weakincentives.debug import SnapshotStore
+from weakincentives.cli.units import format_count
+from weakincentives.debug import SnapshotStore, export_page
 from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
+from weakincentives.runtime.timeline import has_steps
 
 
 @click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
@@ -27,6 +29,13 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 @click.option(
     "--json", "as_json", is_flag=True, help="Print URL and token as JSON; open no browser."
 )
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the session to one HTML file to send, and end.",
+)
+@click.option("--show-secrets", is_flag=True, help="Do not mask keys in the exported file.")
 def command(
     *,
     run: str,
@@ -35,6 +44,8 @@ def command(
     allow_remote: bool,
     no_open: bool,
     as_json: bool,
+    export: Path | None,
+    show_secrets: bool,
 ) -> None:
     """Look at a recorded session in the browser.
 
@@ -42,16 +53,21 @@ def command(
     of a directory of them. The page shows every step: what the model said and called, the files
     as they were, what changed.
     """
+    if show_secrets and export is None:
+        raise click.UsageError("--show-secrets needs --export; the page itself masks nothing")
     with closing(SnapshotStore(_find_session(run))) as store:
-        server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
-        with suppress(KeyboardInterrupt):
-            server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
+        if export is not None:
+            _export(store, export, show_secrets=show_secrets)
+        else:
+            server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
+            with suppress(KeyboardInterrupt):
+                server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
 
 
 def _find_session(argument: str) -> Path:
     """Return the steps of a run, or a path outside of the runs, which may have other formats."""
     found = find_run(argument, "steps")
-    if found.place is not None and not found.steps.exists():
+    if found.place is not None and not has_steps(found.steps):
         raise click.ClickException(describe_missing_steps(found))
     return found.steps
 
@@ -64,3 +80,11 @@ def _announce(address: ServerAddress, *, as_json: bool, opens: bool) -> None:
     echo("Press Ctrl-C to stop.")
     if opens:
         webbrowser.open(address.url)
+
+
+def _export(store: SnapshotStore, target: Path, *, show_secrets: bool) -> None:
+    size = export_page(store.session(), target, show_secrets=show_secrets)
+    masked = (
+        "" if show_secrets else "; what looks like a key is masked, but read it before you send it"
+    )
+    echo(f"Wrote {target} ({format_count(size, 'byte')}){masked}")

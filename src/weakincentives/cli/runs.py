@@ -2,8 +2,8 @@
 
     runs/ID/
       run.json          what the run is and how it ended
-      history.timeline  its steps
-      workspace/        its working copy, with history/ (snapshots) and review.json (applies)
+      history/          its steps, and the snapshots of its files
+      workspace/        its working copy, and review.json (applies)
       copy-2/           a further copy of a branch, with the same three and a run.json
 
 The ID is the beginning of the session's ID. Whether a run is running is known from the lock on its
@@ -43,7 +43,7 @@ from weakincentives.contrib.review.records import (
 )
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import display_path, read_regular
-from weakincentives.runtime.timeline import SUFFIX
+from weakincentives.runtime.timeline import has_steps
 from weakincentives.serde import SerdeError, decode, encode
 
 Status: TypeAlias = Literal["copying", "running", "done", "failed", "cancelled"]
@@ -54,7 +54,7 @@ MCP_MODEL = "mcp"
 RUN_RECORD = "run.json"
 """The name of the record of a run."""
 _MAX_RECORD = 16 * 1024 * 1024
-_STEPS = f"history{SUFFIX}"
+_STEPS = "history"
 _COPY = "copy-"
 _ID_LENGTH = 8
 _NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
@@ -227,7 +227,7 @@ def new_copy(run: Path, record: RunRecord) -> Generator[Path]:
 def is_incomplete(place: Path) -> bool:
     """Return whether a process was killed while it made a copy, so that nobody worked in it."""
     if not workspace_path(place).is_dir():
-        return not steps_path(place).exists()
+        return not has_steps(steps_path(place))
     record = read_run(place)
     return record is not None and record.status == "copying" and not has_record(place)
 
@@ -407,7 +407,7 @@ def _find_path(path: Path) -> RunFiles | None:
 def _find_last(places: Sequence[Path], needs: Literal["steps", "copy"] | None) -> RunFiles:
     def has(place: Path) -> bool:
         if needs == "steps":
-            return steps_path(run_directory(place)).exists()
+            return has_steps(steps_path(run_directory(place)))
         return needs is None or has_record(place)
 
     found = [(_began_at(each), each) for each in places if has(each)]

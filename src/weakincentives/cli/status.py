@@ -18,7 +18,6 @@ from weakincentives.cli.runs import (
     read_run,
     run_directory,
     settled_applies,
-    steps_path,
 )
 from weakincentives.cli.state import is_locked
 from weakincentives.contrib.review import CopyError
@@ -153,7 +152,7 @@ def _count_waiting(record: RunRecord | None, copy: CopyRecord | None) -> int | N
 def _measure(place: Path, copy: CopyRecord | None) -> int:
     if copy is None or copy.size_bytes is None:
         return _size(place)
-    return copy.size_bytes + _size(history_path(place)) + _size(steps_path(place))
+    return copy.size_bytes + _size(history_path(place))
 
 
 def _size(path: Path) -> int:

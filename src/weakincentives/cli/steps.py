@@ -8,7 +8,11 @@ from typing import NamedTuple
 import click
 
 from weakincentives.cli.runs import LAST, RunFiles, describe_missing_steps, find_run, read_run
-from weakincentives.runtime.timeline import Timeline, TimelineError
+from weakincentives.runtime.timeline import (
+    Timeline,
+    TimelineError,
+    has_steps,
+)
 
 _STEP = re.compile(r"(\d+|@[^:/]+)(?::(.+))?", re.DOTALL)
 
@@ -77,7 +81,7 @@ def open_timeline(argument: str) -> Timeline:
 
 def open_steps(run: RunFiles) -> Timeline:
     """Open the steps of a run; raises as `open_timeline` does."""
-    if not run.steps.exists():
+    if not has_steps(run.steps):
         raise click.ClickException(describe_missing_steps(run))
     try:
         timeline = Timeline(run.steps)

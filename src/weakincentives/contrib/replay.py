@@ -104,12 +104,14 @@ class ReplayReport:
         replayed: The steps that were run again.
         skipped: The steps that could not be run here, such as commands without a sandbox.
         difference: The first difference, at which the replay stopped; or None.
+        problem: What is missing from the recording, so that it was not replayed; or None.
     """
 
     path: Path
     replayed: tuple[int, ...]
     skipped: tuple[int, ...]
     difference: ReplayDifference | None
+    problem: str | None = None
 
 
 def assert_replays(
@@ -121,11 +123,14 @@ def assert_replays(
     """Replay a timeline in a test; arguments are those of `replay`.
 
     Raises:
-        AssertionError: A result differs, or there was nothing to replay.
+        AssertionError: A result differs, the recording is cut off or damaged, or there was
+            nothing to replay.
     """
     report = replay(path, create_prompt=create_prompt, sandbox=sandbox)
     if report.difference is not None:
         raise AssertionError(f"{os.fspath(path)}: {report.difference}")
+    if report.problem is not None:
+        raise AssertionError(f"{os.fspath(path)}: {report.problem}")
     if not report.replayed:
         raise AssertionError(f"{os.fspath(path)}: no step could be replayed")
 
@@ -164,7 +169,17 @@ def replay(
                         workspace.skip(step)
                     if difference is not None:
                         return ReplayReport(Path(path), tuple(replayed), tuple(skipped), difference)
-    return ReplayReport(Path(path), tuple(replayed), tuple(skipped), None)
+        problem = timeline.problem or _find_end_problem(timeline)
+    return ReplayReport(Path(path), tuple(replayed), tuple(skipped), None, problem)
+
+
+def _find_end_problem(timeline: Timeline) -> str | None:
+    """Return where a recording ends that was cut off before its last prompt was finished."""
+    kinds = {step.kind: step.number for step in timeline.steps}  # the last of each
+    if kinds.get("prompt", 0) <= max(kinds.get("end", 0), kinds.get("start", 0)):
+        return None
+    last = timeline.step(timeline.last)
+    return f"The recording ends at step {last.number}, {last.title}, before the run did"
 
 
 def _segments(timeline: Timeline) -> Iterator[tuple[StepRecord, list[StepRecord]]]:
@@ -212,7 +227,7 @@ class _Workspace:
             session = self._timeline.session(self._start.number, unknown="data")
             self._stack = stack
             prompt = self._create_prompt(self._files, session)
-            recording = self._place / "replay.timeline"
+            recording = self._place / "replay"
             stack.enter_context(SessionRecorder(session, recording, self._files, durable=False))
             self._recording = stack.enter_context(Timeline(recording))
             rendered = prompt.render()
@@ -269,15 +284,13 @@ class _Workspace:
         return call, text
 
     def _compare_files(self, step: StepRecord) -> str | None:
-        recorded = self._timeline.entries(step.number)
         last = self._recording.step(self._recording.last)
-        replayed = self._recording.entries(last.number)
         paths = [
             path
             for path in sorted({*step.files.paths, *last.files.paths})
             if not is_tool_output(path)
-            and _facts(self._timeline, recorded.get(path))
-            != _facts(self._recording, replayed.get(path))
+            and _facts(self._timeline.entry(step.number, path))
+            != _facts(self._recording.entry(last.number, path))
         ]
         if not paths:
             return None
@@ -378,12 +391,9 @@ def _tool_names(dialect: DialectName) -> set[str]:
     return {each.name for each in DIALECTS[dialect]}
 
 
-def _facts(timeline: Timeline, entry: Entry | None) -> object:
+def _facts(entry: Entry | None) -> object:
     """Return what must be the same about an entry of a timeline."""
-    if entry is None:
-        return None
-    digest = timeline.content_hash(entry)
-    return entry.kind, digest, entry.target, entry.permissions & _EXECUTABLE
+    return None if entry is None else (entry.kind, entry.id, entry.permissions & _EXECUTABLE)
 
 
 def _unified(before: str, after: str) -> str:

@@ -147,7 +147,7 @@ class _Content:
                 each.path,
                 each.kind[0],
                 each.size,
-                self._keep(number, each.path, each.sha256 or each.blob, each.size),
+                self._keep(number, each.path, each.id, each.size),
             )
             for each in changes.entries
         ]

@@ -23,6 +23,8 @@ from weakincentives.runtime.timeline import (
     StoredSlice,
     Timeline,
     TimelineError,
+    has_steps,
+    steps_file,
 )
 from weakincentives.serde import SerdeError, decode
 
@@ -37,8 +39,10 @@ class RecordingError(WinkError, ValueError):
 class Recording(Protocol):
     """The steps of a session, with the files, slices and messages at each of them."""
 
-    problem: str | None
-    """What is missing because a file was cut off or damaged."""
+    @property
+    def problem(self) -> str | None:
+        """What is missing because a file was cut off or damaged."""
+        ...
 
     @property
     def steps(self) -> Sequence[StepRecord]:
@@ -83,8 +87,10 @@ class SessionFiles:
 
     @property
     def timeline(self) -> Path:
-        """The timeline; it may be missing."""
-        return self.directory / f"{self.name}{SUFFIX}"
+        """The directory of the history, or an exported one; it may be missing."""
+        history = self.directory / self.name
+        is_history = history.is_dir() and has_steps(history)
+        return history if is_history else history.with_name(f"{self.name}{SUFFIX}")
 
     @property
     def text(self) -> Path:
@@ -99,7 +105,7 @@ class SessionFiles:
     @property
     def main(self) -> Path:
         """The file to name in commands: the timeline if there is one."""
-        found = (each for each in (self.timeline, self.text, self.archive) if each.is_file())
+        found = (each for each in (self.timeline, self.text, self.archive) if each.exists())
         return next(found, self.timeline)
 
 
@@ -118,7 +124,7 @@ def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
         RecordingError: There is none.
     """
     place = Path(path)
-    if place.is_dir():
+    if place.is_dir() and split_suffix(place) is None and not has_steps(place):
         found = {each for child in place.iterdir() if (each := split_suffix(child)) is not None}
         if not found:
             raise RecordingError(
@@ -127,7 +133,7 @@ def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
             )
         return sorted(found, key=_modified_at, reverse=True)
     session = split_suffix(place) or SessionFiles(place.parent, place.name)
-    if not session.main.is_file():
+    if not session.main.exists():
         raise RecordingError(
             f"No session dump: {str(place)!r}"
             f" (name a folder, or a file with the suffix {', '.join(SUFFIXES)})"
@@ -159,7 +165,7 @@ class RecordedSession:
     def version(self) -> tuple[int, int, int] | None:
         """Return what differs after every change of its main file; None if that is gone."""
         try:
-            found = self.files.main.stat()
+            found = steps_file(self.files.main).stat()
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
@@ -194,7 +200,7 @@ class RecordedSession:
         return path, found.st_ino, 0 if path == self.files.timeline else found.st_mtime_ns
 
     def _load(self) -> Recording:
-        if self.files.timeline.is_file():
+        if self.files.timeline.exists():
             return Timeline(self.files.timeline)
         return LastState(self.files)
 

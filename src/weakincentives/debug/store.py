@@ -131,7 +131,7 @@ class SnapshotStore:
         if archive is not None:
             with ArchiveFilesystem(archive) as files:
                 yield files
-        elif self._current.files.timeline.is_file():
+        elif self._current.files.timeline.exists():
             with self._current.lock:
                 recording = self._current.open()
                 yield recording.files(len(recording.steps)) if recording.steps else None

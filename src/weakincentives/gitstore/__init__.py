@@ -3,17 +3,17 @@
 Nothing here depends on workspaces. Other packages import these names from here.
 """
 
+from weakincentives.gitstore.objects import LayeredObjects as LayeredObjects
 from weakincentives.gitstore.objects import ObjectError as ObjectError
 from weakincentives.gitstore.objects import ObjectStore as ObjectStore
 from weakincentives.gitstore.objects import PackedObjects as PackedObjects
 from weakincentives.gitstore.objects import is_object_id as is_object_id
 from weakincentives.gitstore.pack_reader import CHUNK_SIZE as CHUNK_SIZE
+from weakincentives.gitstore.pack_reader import EmbeddedPack as EmbeddedPack
 from weakincentives.gitstore.pack_reader import Inflater as Inflater
 from weakincentives.gitstore.pack_reader import PackedObject as PackedObject
 from weakincentives.gitstore.pack_reader import PackError as PackError
 from weakincentives.gitstore.pack_reader import max_index_size as max_index_size
-from weakincentives.gitstore.pack_subset import EmbeddedPack as EmbeddedPack
-from weakincentives.gitstore.pack_subset import PackSubset as PackSubset
 from weakincentives.gitstore.pack_writer import PackLog as PackLog
 from weakincentives.gitstore.pack_writer import PackTransaction as PackTransaction
 from weakincentives.gitstore.pack_writer import hash_object as hash_object

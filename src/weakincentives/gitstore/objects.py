@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from weakincentives.gitstore.pack_reader import (
     TooLargeError,
 )
 from weakincentives.gitstore.pack_set import PackSet
-from weakincentives.gitstore.pack_subset import PackSubset
 from weakincentives.gitstore.pack_writer import PackTransaction, hash_object
 from weakincentives.posix import fault_point, open_regular
 
@@ -189,19 +188,6 @@ class ObjectStore:
                 return found._replace(chunks=iter([data]))
         kind, data = self.read(object_id)
         return Stream(kind, len(data), iter([data]))
-
-    def subset(self, wanted: Set[bytes], new: Sequence[tuple[str, bytes]]) -> PackSubset:
-        """Return a pack with some objects, given by their binary ids, and with new ones.
-
-        Raises:
-            ObjectError: They are not all in one pack, or it has deltas; also while it is copied.
-        """
-        self.refresh()
-        for pack in sorted(self._packs.trusted, key=len, reverse=True):
-            if len(pack) >= len(wanted):
-                with suppress(PackError):
-                    return PackSubset(pack, wanted, new)
-        raise ObjectError("Objects are not all in one pack")
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every object, once for each copy that is stored."""
@@ -436,6 +422,37 @@ class PackedObjects(ObjectStore):
 
     def _mark_suspect(self, location: "_Location", failure: object) -> None:
         """Do nothing: nothing is stored in this pack."""
+
+
+class LayeredObjects(ObjectStore):
+    """The objects of a store, below small ones that are found elsewhere; read-only."""
+
+    def __init__(self, base: ObjectStore, find: Callable[[str], tuple[str, bytes] | None]) -> None:
+        """Read what `find` returns, kind and content, and else from `base`."""
+        super().__init__(Path(os.devnull))
+        self._base = base
+        self._find = find
+
+    def __contains__(self, object_id: str) -> bool:
+        """Return whether the object exists; its content is not verified."""
+        return self._find(object_id) is not None or object_id in self._base
+
+    def is_packed(self, object_id: str) -> bool:
+        """Return whether the object exists."""
+        return object_id in self
+
+    def _find_locations(self, object_id: str) -> "Iterator[_Location]":
+        found = self._find(object_id)
+        if found is not None:
+            kind, data = found
+            yield _Location(None, lambda: Stream(kind, len(data), iter([data])))
+        yield from self._base._find_locations(object_id)  # noqa: SLF001 # of the same class
+
+    def _has_several_copies(self, object_id: str) -> bool:
+        return self._base._has_several_copies(object_id)  # noqa: SLF001 # of the same class
+
+    def _mark_suspect(self, location: "_Location", failure: object) -> None:
+        self._base._mark_suspect(location, failure)  # noqa: SLF001 # of the same class
 
 
 class _Location(NamedTuple):

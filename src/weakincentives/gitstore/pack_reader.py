@@ -498,3 +498,27 @@ def check_index(data: bytes, name: str) -> None:
     digest = hashlib.sha1(memoryview(data)[:-_DIGEST], usedforsecurity=False)
     if digest.digest() != data[-_DIGEST:]:
         raise PackError(f"Pack index is damaged: {name!r}")
+
+
+class EmbeddedPack(PackReader):
+    """A pack that is part of another file."""
+
+    def __init__(
+        self, read: Callable[[int, int], bytes], size_bytes: int, index: bytes, name: str
+    ) -> None:
+        """Read a pack of `size_bytes` through `read(offset, size)`, which returns some bytes.
+
+        Raises:
+            PackError: It is damaged.
+        """
+        self._read = read
+        check_index(index, name)
+        super().__init__(size_bytes, index, name)
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        data = b""
+        if 0 <= offset < self.size_bytes:
+            data = self._read(offset, min(size, self.size_bytes - offset))
+        if not data:
+            raise PackError(f"Pack ends before {offset}")
+        return data

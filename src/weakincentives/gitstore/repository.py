@@ -35,6 +35,7 @@ from weakincentives.posix import fault_point
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _MAX_LISTED = 5  # ids in a message
+_KEPT = "refs/kept/"
 _log = logging.getLogger(__name__)
 
 
@@ -246,6 +247,17 @@ class Repository:
             self._last = ref, sequence + 1
             self._merge_packs()
         return ref
+
+    def keep(self, name: str, object_id: str, batch: PackTransaction | None = None) -> None:
+        """Keep an object, and all that it refers to, by a name; `prune` does not remove it.
+
+        A `batch` with new objects is finished first.
+        """
+        with self.lock():
+            if batch is not None:
+                batch.finish()
+                self.objects.refresh()
+            self._refs.write(_KEPT + _pin(name).removeprefix(PINS), object_id)
 
     def read_commit(self, ref: str) -> Commit:
         """Return a commit.

@@ -107,6 +107,8 @@ class RecordLog:
         self._known: dict[bytes, int] = {}  # in the file that this one replaced
         self._unread: deque[Record] = deque()
         self._torn = 0  # bytes at the end that are not a whole record
+        self.written_at: int = 0
+        """The offset of the last record that was appended here."""
         self._open()
 
     @property
@@ -155,6 +157,21 @@ class RecordLog:
                     self._torn = self._measure_torn()
                     return
             yield found
+
+    def read(self, offset: int) -> Record:
+        """Return the record at an offset, which `read_new` told.
+
+        Raises:
+            LogError: It is damaged, or another process has compacted the file.
+        """
+        size = os.fstat(self._descriptor).st_size
+        header = self._read_header(offset, size)
+        if header is not None:
+            stored = read_range(self._descriptor, offset + _HEADER, header.length)
+            payload, reason = _inflate(stored)
+            if not reason and _digest(self._token, stored) == header.digest:
+                return Record(header.kind, header.number, payload, offset)
+        raise LogError(f"Record at byte {offset} is damaged: {str(self.path)!r}")
 
     def compact(self, keep: Callable[[Record], bool]) -> None:
         """Replace the file by one with the records for which `keep` is true, atomically.
@@ -301,7 +318,7 @@ class RecordLog:
             with suppress(OSError):  # then the next writer cuts it off
                 os.ftruncate(self._descriptor, start)
             raise
-        self._end = start + _HEADER + len(stored)
+        self.written_at, self._end = start, start + _HEADER + len(stored)
         self._last[kind] = number
 
     def _copy(self, keep: Callable[[Record], bool], target: int, token: bytes) -> None:

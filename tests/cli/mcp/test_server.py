@@ -85,7 +85,7 @@ def test_changes_in_a_copy_wait_for_a_review(
     assert "edit_file calc.py  [tester #1, " in log
     assert "undo call 2 (write_file by tester #1)  [tester #1, " in log
     assert "undo call 3 (undo by tester #1)  [tester #1, " in log
-    with closing(SnapshotStore(place / "history.timeline")) as store:
+    with closing(SnapshotStore(place / "history")) as store:
         recording = store.session().open()
         assert recording.step(3).client == "tester #1"
         assert SessionView(store.session(), recording).rows()[2]["client"] == "tester #1"

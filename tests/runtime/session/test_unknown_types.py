@@ -1,5 +1,6 @@
 """Slices of types that are not known here: found in imported modules, or loaded as data."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def test_without_the_module_the_items_can_be_loaded_as_data(dumps: Path):
 
 def test_data_of_unknown_types_is_dumped_and_recorded_as_it_was(dumps: Path):
     session = load_session(dumps / "abc.jsonl", unknown="data")
-    (dumps / "abc.timeline").unlink()
+    shutil.rmtree(dumps / "abc.timeline")
     with SessionRecorder(session, dumps / "abc.timeline"):
         pass
     dump_session_tree(session, dumps)

@@ -53,7 +53,7 @@ def record(files: BaseFilesystem, path: Path) -> Path:
 def facts(entries: Mapping[str, Entry]) -> dict[str, object]:
     """Return everything about the entries but where their content is in the file."""
     return {
-        path: (each.kind, each.permissions, each.size, each.sha256, each.target)
+        path: (each.kind, each.permissions, each.size, each.id, each.target)
         for path, each in entries.items()
     }
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 from uuid import uuid4
-from zlib import compress
 
 import pytest
 
@@ -19,6 +18,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
+from weakincentives.history.log import RecordLog
 from weakincentives.runtime import (
     ConversationStarted,
     MessageAdded,
@@ -34,7 +34,7 @@ from weakincentives.runtime.timeline import (
     TimelineError,
     TimelineHeader,
 )
-from weakincentives.runtime.timeline.records import HEADER, STEP, RecordWriter
+from weakincentives.runtime.timeline.store import HEADER, SIGNATURE, STEP, encode_step
 from weakincentives.serde import encode
 
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,7 +62,13 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.timeline"
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def log(path: Path) -> Path:
+    """Return the file with the steps."""
+    return path / "steps"
 
 
 def state_of(filesystem: ReadableFilesystem) -> dict[str, tuple[object, ...]]:
@@ -179,18 +185,18 @@ def change(files: Files, chance: random.Random, names: list[str]) -> None:
         return  # some are impossible; what counts is the state afterwards
 
 
-def test_one_change_in_a_large_file_costs_a_few_bytes(files: Files, path: Path):
+def test_one_change_in_a_large_file_costs_a_few_bytes(files: Files, path: Path, log: Path):
     session = Session()
     chance = random.Random(1)
     lines = [f"{chance.random()}\n" for _ in range(20_000)]
     files.write("large.txt", "".join(lines))
     with SessionRecorder(session, path, files):
-        before = path.stat().st_size
+        before = log.stat().st_size
         for number in range(40):
             lines[number * 500] = f"changed {number}\n"
             files.write("large.txt", "".join(lines))
             call(session)
-        assert path.stat().st_size - before < 40 * 2_000
+        assert log.stat().st_size - before < 40 * 2_000
     with Timeline(path) as timeline:
         assert timeline.files(41).read_bytes("large.txt").content == "".join(lines).encode()
         assert timeline.files(2).read("large.txt").content.startswith("changed 0\n")
@@ -284,23 +290,35 @@ def test_a_recording_continues_at_any_step_as_a_branch(files: Files, path: Path)
         assert "+zwei" in patch
 
 
-def test_only_one_process_records_to_a_file(path: Path):
-    with SessionRecorder(Session(), path):
-        with pytest.raises(TimelineError, match="Another process is recording"):
-            SessionRecorder(Session(), path, at=1)
+def test_two_recordings_continue_one_history_as_branches(files: Files, path: Path):
+    first, second = Session(), Session()
+    with SessionRecorder(first, path, files) as recorder:
         with pytest.raises(FileExistsError):
             SessionRecorder(Session(), path)
-    SessionRecorder(Session(), path, at=1).close()
+        with SessionRecorder(second, path, at=1, branch="other") as other, Timeline(path) as read:
+            assert read.is_recording
+            files.write("a.txt", "1")
+            call(first)
+            call(second)
+            assert (other.last, recorder.last) == (4, 3)
+    with Timeline(path) as timeline:
+        assert not timeline.is_recording
+        assert (timeline.problem, timeline.verify()) == (None, [])
+        assert [each.parent for each in timeline.steps] == [None, 1, 1, 2]
+        assert timeline.branches == {"main": 3, "other": 4}
+        assert timeline.files(3).exists("a.txt")
+        assert not timeline.files(4).exists("a.txt")
 
 
-def test_the_file_is_private(path: Path):
+def test_the_history_is_private(path: Path, log: Path):
     SessionRecorder(Session(), path).close()
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.fixture
-def recorded(path: Path) -> tuple[bytes, list[Mapping[str, object]]]:
-    """Return the bytes of a timeline of six steps, and the state after each."""
+def recorded(path: Path, log: Path) -> tuple[bytes, list[Mapping[str, object]]]:
+    """Return the bytes of a log of six steps, and the state after each."""
     files, session = InMemoryFilesystem(), Session()
     files.write("a.txt", "0\n" * 100)
     states: list[Mapping[str, object]] = []
@@ -311,20 +329,20 @@ def recorded(path: Path) -> tuple[bytes, list[Mapping[str, object]]]:
             files.write(f"{number}.txt", f"{number}\n")
             call(session)
             states.append(state_of(files))
-    return path.read_bytes(), states
+    return log.read_bytes(), states
 
 
-def test_a_file_cut_off_anywhere_has_its_whole_steps(
-    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+def test_a_log_cut_off_anywhere_has_its_whole_steps(
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path, log: Path
 ):
     data, states = recorded
     seen = set()
     for size in range(16, len(data), 7):
-        path.write_bytes(data[:size])
+        log.write_bytes(data[:size])
         try:
             timeline = Timeline(path)
         except TimelineError as error:
-            assert "empty or damaged" in str(error)
+            assert "empty or damaged" in str(error) or "Not a timeline" in str(error)
             continue
         with timeline:
             count = len(timeline.steps)
@@ -335,31 +353,59 @@ def test_a_file_cut_off_anywhere_has_its_whole_steps(
     assert seen == set(range(6))
 
 
-def test_a_flipped_bit_is_never_taken_for_data(
-    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+def test_a_flipped_bit_is_never_taken_for_data_and_costs_one_step(
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path, log: Path
 ):
     data, states = recorded
     opened = 0
     for place in range(16, len(data), 3):
         broken = bytearray(data)
         broken[place] ^= 1 << place % 8
-        path.write_bytes(broken)
+        log.write_bytes(broken)
         try:
-            with Timeline(path) as timeline:
-                assert timeline.verify() != []
-                opened += 1
-                for number in range(1, len(timeline.steps) + 1):
-                    assert state_of(timeline.files(number)) == states[number - 1]
+            timeline = Timeline(path)
         except TimelineError:
             continue
+        with timeline:
+            assert timeline.verify() != []
+            opened += 1
+            assert len(timeline.steps) >= 5, "more than one step is lost"
+            for step in timeline.steps:
+                try:
+                    found = state_of(timeline.files(step.number))
+                except TimelineError as error:
+                    assert "not those that the step had" in str(error)
+                    continue
+                assert found == states[step.number - 1]
     assert opened > 100
 
 
+def test_after_a_lost_step_that_changed_no_file_the_files_are_known(path: Path, log: Path):
+    files, session = InMemoryFilesystem(), Session()
+    with SessionRecorder(session, path, files):
+        files.write("a.txt", "1")
+        call(session)
+        before = log.stat().st_size
+        session.dispatch(PromptExecuted(prompt_ns="a", prompt_key="b"))
+        size = log.stat().st_size
+        files.write("a.txt", "2")
+        call(session)
+    data = bytearray(log.read_bytes())
+    data[(before + size) // 2] ^= 1
+    log.write_bytes(data)
+    with Timeline(path) as timeline:
+        assert [each.number for each in timeline.steps] == [1, 2, 4]
+        assert "record 3 lost" in (timeline.problem or "")
+        assert timeline.files(4).read("a.txt").content == "2"
+        with pytest.raises(TimelineError, match="has lost it"):
+            timeline.messages(4)
+
+
 def test_a_torn_step_is_cut_off_when_the_recording_continues(
-    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path, log: Path
 ):
     data, _ = recorded
-    path.write_bytes(data[:-5])
+    log.write_bytes(data[:-5])
     with Timeline(path) as timeline:
         last = timeline.last
         assert timeline.problem is not None
@@ -388,8 +434,9 @@ def test_a_growing_file_is_followed(path: Path):
     [
         (b"", "Not a timeline"),
         (b"PK\x03\x04", "Not a timeline"),
-        (b"wink-timeline 9\n", "version '9'"),
-        (b"wink-timeline 1\n", "empty or damaged"),
+        (b"wink-steps 9\n" + bytes(16), "version '9'"),
+        (b"wink-steps 1\n" + bytes(16), "empty or damaged"),
+        (b"wink-timeline 2\n", "unreleased version"),
     ],
 )
 def test_other_files_are_refused(path: Path, content: bytes, message: str):
@@ -410,23 +457,22 @@ def test_names_that_leave_the_workspace_are_damage(path: Path, name: str):
     with Timeline(path) as timeline:
         assert timeline.steps == ()
         assert timeline.problem is not None
-        assert "lost" in timeline.problem
+        assert "Step 1 is damaged" in timeline.problem
 
 
 def write_step(path: Path, files: Mapping[str, object]) -> None:
-    """Write a timeline by hand, with one step."""
-    writer = RecordWriter(path)
-    writer.append(HEADER, encode(TimelineHeader(uuid4(), DATE, "/", "test")))
-    step = {
-        "number": 1,
-        "parent": None,
-        "kind": "start",
-        "created_at": DATE,
-        "title": "",
-        "files": files,
-    }
-    writer.append(STEP, compress(encode(step)))
-    writer.close()
+    """Write a history by hand, with one step."""
+    with RecordLog(path, SIGNATURE) as log:
+        log.append(HEADER, lambda _: encode(TimelineHeader(uuid4(), DATE, "/", "test")))
+        step = {
+            "number": 1,
+            "parent": None,
+            "kind": "start",
+            "created_at": DATE,
+            "title": "",
+            "files": files,
+        }
+        log.append(STEP, lambda _: encode_step(encode(step)))
 
 
 def test_a_full_disk_stops_the_recording_and_not_the_session(
@@ -441,7 +487,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_session(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("weakincentives.runtime.timeline.records.write_all", fail)
+            patch.setattr("weakincentives.history.log.write_all", fail)
             files.write("a.txt", "2")
             call(session)
         assert recorder.problem is not None
@@ -504,14 +550,14 @@ def test_a_large_item_is_read_back_at_every_step(path: Path, seed: int):
     assert replay_listings(path) == expected
 
 
-def test_a_change_of_a_large_item_takes_little_room(path: Path):
+def test_a_change_of_a_large_item_takes_little_room(path: Path, log: Path):
     lines = tuple(f"{random.Random(number).random()}" for number in range(10_000))
     session = seeded(Listing("a", lines))
     with SessionRecorder(session, path):
-        size = path.stat().st_size
+        size = log.stat().st_size
         session[Listing].seed([Listing("a", (*lines[:5_000], "new", *lines[5_001:]))])
         call(session)
-    assert path.stat().st_size - size < 1_000
+    assert log.stat().st_size - size < 1_000
 
 
 def test_an_item_that_json_cannot_represent_is_stored_whole_again(path: Path):
@@ -557,10 +603,8 @@ def test_a_change_of_what_is_not_there_is_damage(path: Path, change: dict[str, o
             }
         ],
     }
-    with Timeline(path) as timeline:
-        writer = RecordWriter(path, find_end=timeline.find_end)
-    writer.append(STEP, compress(encode(step)))
-    writer.close()
+    with RecordLog(path / "steps", SIGNATURE) as log:
+        log.append(STEP, lambda _: encode_step(encode(step)))
     with Timeline(path) as timeline:
         assert timeline.last == 3
         with pytest.raises(TimelineError, match="not there"):

@@ -65,7 +65,10 @@ from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer
 from weakincentives.posix import display_path
 from weakincentives.runtime.session import Session, dump_session_tree
-from weakincentives.runtime.timeline import SessionRecorder
+from weakincentives.runtime.timeline import (
+    SessionRecorder,
+    steps_file,
+)
 from weakincentives.sandbox import create_sandbox
 
 _TASK = "MCP"
@@ -260,23 +263,25 @@ def _record(
     finally:
         unsubscribe()
         recorder.close()
-        _finish_recording(recorder, session, settings["dump"], place_id(place.run))
+        _finish_recording(recorder, session, settings["dump"], place)
 
 
 def _finish_recording(
-    recorder: SessionRecorder, session: Session, dump: str | None, run: str
+    recorder: SessionRecorder, session: Session, dump: str | None, place: _Place
 ) -> None:
     if recorder.problem is not None:
         echo(f"wink: {recorder.problem}")
     if recorder.last == _FIRST_STEP:  # no client called anything
-        remove_place(recorder.path)
+        steps_file(recorder.path).unlink(missing_ok=True)
+        if place.copy is None:  # else its snapshots are there
+            remove_place(recorder.path)
         return
     try:
         if dump is not None:
             dump_session_tree(session, Path(dump).expanduser())
     except (WinkError, OSError, ValueError) as error:
         echo(f"wink: the dump was not written: {describe_error(error)}")
-    name = shlex.quote(run)
+    name = shlex.quote(place_id(place.run))
     echo(f"Every call: wink log {name}; in the browser: wink debug {name}")
 
 

@@ -7,7 +7,6 @@ new copy gets the files of that step. All of them are in the directory of the ru
 
 import os
 import shlex
-import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,7 +51,12 @@ from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_c
 from weakincentives.contrib.review.copy import copy_of_states
 from weakincentives.contrib.review.records import read_record, workspace_path
 from weakincentives.filesystem import SkippedEntry
-from weakincentives.runtime.timeline import StepRecord, Timeline, TimelineError
+from weakincentives.runtime.timeline import (
+    StepRecord,
+    Timeline,
+    TimelineError,
+    import_history,
+)
 
 # what a timeline may decide: it may come from somebody else, so it chooses neither a server nor
 # a key, nor where commands run
@@ -202,7 +206,7 @@ class EarlierRun:
             return
         name = short_id(new_session_id())
         with new_run(self._timeline.header.session_id, original, name) as run:
-            shutil.copyfile(self._run.steps, steps_path(run))
+            import_history(self._run.steps, steps_path(run), workspace_path(run))
             yield run
 
     def _describe_run(self, original: Path) -> RunRecord:

@@ -10,13 +10,15 @@ from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.replay import ReplayReport, replay
-from weakincentives.runtime.timeline import TimelineError
+from weakincentives.runtime.timeline import TimelineError, has_steps
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox
 
 EXIT_DIFFERENT = 1
 
 
-@click.command(epilog="Exit codes: 0 everything is the same, 1 a result differs.")
+@click.command(
+    epilog="Exit codes: 0 all is the same, 1 a result differs or the recording is cut off."
+)
 @click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
     "--sandbox",
@@ -32,7 +34,7 @@ def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
     where nothing isolates them.
     """
     found = find_run(run, "steps")
-    if not found.steps.exists():
+    if not has_steps(found.steps):
         raise click.ClickException(describe_missing_steps(found))
     try:
         report = replay(found.steps, sandbox=_choose_sandbox(sandbox))
@@ -42,7 +44,7 @@ def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
         click.echo(json.dumps(_describe(report)))
     else:
         _print(report)
-    if report.difference is not None:
+    if report.difference is not None or report.problem is not None:
         raise click.exceptions.Exit(EXIT_DIFFERENT)
 
 
@@ -62,7 +64,8 @@ def _describe(report: ReplayReport) -> dict[str, object]:
     found = report.difference
     return {
         "timeline": str(report.path),
-        "same": found is None,
+        "same": found is None and report.problem is None,
+        "problem": report.problem,
         "replayed": list(report.replayed),
         "skipped": list(report.skipped),
         "difference": None
@@ -85,4 +88,8 @@ def _print(report: ReplayReport) -> None:
         numbers = ", ".join(map(str, report.skipped))
         skipped = f"; not run here: {format_count(len(report.skipped), 'step')} ({numbers})"
     outcome = "all the same" if report.difference is None else "stopped at the first difference"
+    if report.problem is not None and report.difference is None:
+        outcome = "the same as far as they are recorded"
     echo(f"Replayed {calls}, {outcome}{skipped}.")
+    if report.problem is not None:
+        echo(f"wink: {report.problem}")

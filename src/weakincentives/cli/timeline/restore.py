@@ -16,10 +16,10 @@ from weakincentives.cli.timeline.log import print_problem
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review.copy import remove_place, write_tree
 from weakincentives.contrib.review.views import PreservingFilesystem
-from weakincentives.filesystem import SkippedEntry
+from weakincentives.filesystem import ReadableFilesystem, SkippedEntry
 from weakincentives.filesystem.backend import export_state
 from weakincentives.posix import display_path, temporary_name
-from weakincentives.runtime.timeline import StepFilesystem, Timeline
+from weakincentives.runtime.timeline import Timeline
 
 
 @click.command()
@@ -75,7 +75,7 @@ def command(
         print_problem(timeline)
 
 
-def write_directory(files: StepFilesystem, directory: Path) -> list[SkippedEntry]:
+def write_directory(files: ReadableFilesystem, directory: Path) -> list[SkippedEntry]:
     """Write files to a new or empty directory, all of them or none; return what cannot be written.
 
     Raises:
@@ -108,7 +108,7 @@ def _not_empty(directory: Path) -> click.UsageError:
     )
 
 
-def _write_archive(files: StepFilesystem, path: Path, timeline: Timeline, number: int) -> None:
+def _write_archive(files: ReadableFilesystem, path: Path, timeline: Timeline, number: int) -> None:
     if os.path.lexists(path):
         raise click.UsageError(f"File exists already: {str(path)!r}; name another for --archive")
     export_state(files, path, created_at=timeline.step(number).created_at)

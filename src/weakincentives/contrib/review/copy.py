@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_
 from weakincentives.contrib.review.scan import Scan, leads_out
 from weakincentives.contrib.review.transfer import write_entries
 from weakincentives.contrib.review.views import PreservingFilesystem
+from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     FileStat,
     HostFilesystem,
@@ -27,13 +29,16 @@ from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.derived import CompletedFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import ProgressMeter
+from weakincentives.gitstore import Repository
 from weakincentives.posix import os_error, parents_of, remove
+from weakincentives.runtime.timeline import has_steps
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OWNER_ACCESS = 0o700
 _NO_METER = ProgressMeter(None, 0, 0)
+_log = logging.getLogger(__name__)
 
 
 def working_copy(
@@ -132,17 +137,30 @@ def write_tree(source: ReadableFilesystem, target: PreservingFilesystem) -> list
 def remove_copy(place: Path) -> None:
     """Remove the files, record and snapshots of a copy, and its place if nothing else is there.
 
+    Steps that are recorded beside the snapshots stay, with all files that they had.
+
     The files go first, at once: a copy that is removed half is not a copy.
     """
-    for path in (
-        records.workspace_path(place),
-        records.record_path(place),
-        records.history_path(place),
-    ):
+    history = records.history_path(place)
+    paths = [records.workspace_path(place), records.record_path(place)]
+    for path in paths if has_steps(history) else (*paths, history):
         with suppress(FileNotFoundError):
             remove_place(path)
+    if has_steps(history):
+        _forget_snapshots(history)
     with suppress(OSError):  # something of its owner is in it
         place.rmdir()
+
+
+def _forget_snapshots(history: Path) -> None:
+    """Keep only what the steps of a history need, which ignored files do not belong to."""
+    try:
+        repository = Repository.open(history)
+        repository.prune([each.snapshot_id for each in repository.commits()])
+        repository.gc()
+        repository.close()
+    except (SnapshotError, OSError) as error:
+        _log.warning("Snapshots of a copy could not be removed: %s", error)
 
 
 def remove_place(place: Path) -> None:
@@ -260,9 +278,10 @@ def _create_place(
     if place is None:
         return Path(tempfile.mkdtemp(prefix="wink-run-", dir=wanted))
     wanted.mkdir(0o700, parents=True, exist_ok=True)
-    for path in (records.workspace_path(wanted), records.history_path(wanted)):
-        if os.path.lexists(path):
-            raise records.CopyError(f"The place has a working copy already: {str(wanted)!r}")
+    history = records.history_path(wanted)
+    is_taken = os.path.lexists(history) and not has_steps(history)
+    if is_taken or os.path.lexists(records.workspace_path(wanted)):
+        raise records.CopyError(f"The place has a working copy already: {str(wanted)!r}")
     return wanted
 
 

@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.views import PreservingFilesystem, Version
@@ -27,13 +26,6 @@ class CopyError(WinkError, ValueError):
     """The directory is not a working copy, or none can be created."""
 
 
-GitEntry: TypeAlias = tuple[str, str]
-"""The mode and the object id of an entry in a tree or an index of git."""
-
-IndexChange: TypeAlias = tuple[GitEntry | None, GitEntry | None]
-"""An entry of an index before and after a change; None if there is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Application:
     """One apply: the state of the copy at that time, and the changed paths of the original."""
@@ -51,8 +43,6 @@ class Application:
     """Whether it has ended; it is recorded before it begins."""
     commit: str = ""
     """The git commit that was made of it."""
-    staged: dict[str, IndexChange] = field(default_factory=dict[str, IndexChange])
-    """The entries of git's index that the commit changed, before and after."""
 
     @property
     def accepted_paths(self) -> tuple[str, ...]:
@@ -141,8 +131,8 @@ def workspace_path(place: Path) -> Path:
 
 
 def history_path(place: Path) -> Path:
-    """Return the snapshot store of a copy."""
-    return place / "snapshots"
+    """Return the snapshot store of a copy; steps that are recorded there stay without the copy."""
+    return place / "history"
 
 
 def open_files(copy: WorkingCopy) -> PreservingFilesystem:

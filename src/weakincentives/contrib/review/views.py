@@ -313,7 +313,8 @@ class PreservingFilesystem(HostFilesystem):
             self._lock.await_turn()
             if found.is_directory:
                 self._make_directory(found.path)
-                self._set_permissions(found.path, found.permissions | _OWNER_ACCESS)
+                plain = found.permissions & _PERMISSION_BITS
+                self._set_permissions(found.path, plain | _OWNER_ACCESS)
             elif found.link_target is not None:
                 self._make_link(found.path, found.link_target)
             else:
@@ -328,10 +329,13 @@ class PreservingFilesystem(HostFilesystem):
                 os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
     def set_permissions(self, path: str, permissions: int) -> None:
-        """Set the permissions of a file or directory."""
+        """Set the permissions of a file or directory, without set-user-ID and the like.
+
+        The state that is copied may come from somebody else.
+        """
         with self._lock.mutex:
             self._lock.await_turn()
-            self._set_permissions(path, permissions)
+            self._set_permissions(path, permissions & _PERMISSION_BITS)
 
     def _put_file(self, found: FileStat, source: Side) -> None:
         plain = found.permissions & _PERMISSION_BITS
@@ -342,8 +346,6 @@ class PreservingFilesystem(HostFilesystem):
             self._journal.store(
                 found.path, place, lambda target: write_sparse(target, content), permissions=plain
             )
-        if plain != found.permissions:
-            self._set_permissions(found.path, found.permissions)
 
 
 class OriginalFilesystem(PreservingFilesystem):

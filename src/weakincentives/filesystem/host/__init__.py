@@ -4,10 +4,9 @@ from weakincentives.filesystem.host.files import HostFile as HostFile
 from weakincentives.filesystem.host.files import Identity as Identity
 from weakincentives.filesystem.host.files import identity_of as identity_of
 from weakincentives.filesystem.host.files import is_stable as is_stable
-from weakincentives.filesystem.host.snapshots.bundle import SnapshotBundle as SnapshotBundle
-from weakincentives.filesystem.host.snapshots.bundle import open_bundle as open_bundle
 from weakincentives.filesystem.host.snapshots.copy_worker import CopyWorker as CopyWorker
 from weakincentives.filesystem.host.snapshots.copy_worker import FileBatch as FileBatch
+from weakincentives.filesystem.host.snapshots.selection import select_tree as select_tree
 from weakincentives.filesystem.host.snapshots.view import (
     SnapshotFilesystem as SnapshotFilesystem,
 )

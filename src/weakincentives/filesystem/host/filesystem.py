@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 
-from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import (
     ReadableFilesystem,
@@ -52,14 +52,12 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.gitstore import ObjectError
 from weakincentives.history import PathChange
-from weakincentives.history.entries import hash_file
 from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
     RootedDirectory,
     check_time,
     copy_all,
-    hash_blob,
     is_hidden,
     is_temporary,
     join,
@@ -75,7 +73,6 @@ from weakincentives.posix import (
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _HAS_BIRTH_TIME = hasattr(os.stat_result, "st_birthtime")
-_MAX_APPENDS = 3  # attempts to append to a file that another program saves at the same time
 _MAX_SWEPT_ENTRIES = 10_000  # that a new instance searches for leftovers
 
 
@@ -252,28 +249,17 @@ class HostFilesystem(BaseFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             self._journal.finish_rollback()
-            try:
-                result = self._snapshots.restore(
-                    snapshot,
-                    paths=paths,
-                    force=force,
-                    expect=expect,
-                    check=self._check_growth,
-                    before_replace=self._journal.save_state if self._journal else None,
-                )
-            except StaleRestoreError:
-                self._journal.drop_state()
-                raise
-            if not self._journal:
-                self._released.report(result.changes)
+            result = self._snapshots.restore(
+                snapshot,
+                paths=paths,
+                force=force,
+                expect=expect,
+                check=self._check_growth,
+                before_replace=self._journal.save_state if self._journal else None,
+            )
             self._emit_replaced(
                 "restore", snapshot.commit_ref, result.written, reversible=result.reversible
             )
-
-    @property
-    def replaced(self) -> FilesystemSnapshot | None:
-        """The state before the last restore; None if the store had no room for it."""
-        return self._snapshots.replaced
 
     @property
     def displaced(self) -> FilesystemSnapshot | None:
@@ -464,14 +450,23 @@ class HostFilesystem(BaseFilesystem):
     # --- writing ---
 
     def _store(
-        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
+        self,
+        path: str,
+        data: bytes,
+        *,
+        permissions: int | None = None,
+        exclusive: bool = False,
+        expected: str | None = None,
     ) -> None:
-        with self._open_for_change(path) as place:
-            self._journal.store(path, place, data, permissions=permissions, exclusive=exclusive)
-
-    def _replace(self, path: str, data: bytes, expected: bytes) -> None:
-        with self._open_for_change(path) as place:
-            self._journal.store(path, place, data, expected=hash_blob(expected).hex())
+        with self._open_for_change(path) as target:
+            self._journal.store(
+                path,
+                target,
+                data,
+                permissions=permissions,
+                exclusive=exclusive,
+                expected=expected,
+            )
 
     def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
         """Accept every file: it is streamed, never loaded."""
@@ -485,10 +480,6 @@ class HostFilesystem(BaseFilesystem):
             self._journal.store(path, target, fill, permissions=permissions)
 
     def _append(self, path: str, data: bytes) -> None:
-        for _ in range(_MAX_APPENDS - 1):
-            with suppress(StaleContentError):  # saved meanwhile: append to that
-                self._store_copy(path, path, None, data)
-                return
         self._store_copy(path, path, None, data)
 
     def _copy_file(self, found: FileStat, target: str) -> None:
@@ -506,9 +497,7 @@ class HostFilesystem(BaseFilesystem):
         with self._open_for_change(path) as place:
             opened, _ = self._directory.open_file(source)
             try:
-                expected = hash_file(opened) if source == path else None
-                os.lseek(opened, 0, os.SEEK_SET)
-                self._journal.store(path, place, fill, permissions=permissions, expected=expected)
+                self._journal.store(path, place, fill, permissions=permissions)
             finally:
                 os.close(opened)
 

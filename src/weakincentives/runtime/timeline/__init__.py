@@ -1,32 +1,30 @@
-"""Timelines: every step of a session with its files and its conversation, append-only."""
+"""Timelines: the history of a session, every step with its files and its conversation."""
 
-from weakincentives.runtime.timeline.filesystem import StepFilesystem
+from weakincentives.runtime.timeline.export import export_history, import_history
 from weakincentives.runtime.timeline.recorder import (
     SessionRecorder,
     fork_timeline,
     record_as,
 )
-from weakincentives.runtime.timeline.records import TimelineError
 from weakincentives.runtime.timeline.steps import (
-    BaseRecord,
     Entry,
     FileChanges,
     StepKind,
     StepRecord,
     StoredSession,
     StoredSlice,
+    TimelineError,
     TimelineHeader,
 )
+from weakincentives.runtime.timeline.store import has_steps, steps_file
 from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
 from weakincentives.runtime.timeline.title import call_subject
 
 __all__ = [
     "SUFFIX",
-    "BaseRecord",
     "Entry",
     "FileChanges",
     "SessionRecorder",
-    "StepFilesystem",
     "StepKind",
     "StepRecord",
     "StoredSession",
@@ -35,6 +33,10 @@ __all__ = [
     "TimelineError",
     "TimelineHeader",
     "call_subject",
+    "export_history",
     "fork_timeline",
+    "has_steps",
+    "import_history",
     "record_as",
+    "steps_file",
 ]

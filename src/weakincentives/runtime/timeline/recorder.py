@@ -3,14 +3,14 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Event, RLock, Thread
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
-from zlib import compress
 
 from weakincentives import __version__
 from weakincentives.errors import SnapshotError
@@ -24,13 +24,14 @@ from weakincentives.filesystem import (
     FileWritten,
     LinkCreated,
     Observable,
+    PermissionsChanged,
     ReadableFilesystem,
     StateReplaced,
     Viewable,
 )
 from weakincentives.filesystem.derived import DerivedFiles
-from weakincentives.filesystem.host import SnapshotFilesystem
-from weakincentives.gitstore import ObjectError
+from weakincentives.filesystem.host import SnapshotFilesystem, select_tree
+from weakincentives.gitstore import ObjectError, hash_object
 from weakincentives.posix import no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
@@ -41,44 +42,37 @@ from weakincentives.runtime.events import (
     ToolInvoked,
 )
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline.base import BaseEntries, BaseFiles, write_base
-from weakincentives.runtime.timeline.chunks import ChunkReader, ChunkWriter
-from weakincentives.runtime.timeline.records import (
-    HEADER,
-    STEP,
-    RecordReader,
-    RecordWriter,
-    TimelineError,
-)
 from weakincentives.runtime.timeline.steps import (
-    BaseRecord,
-    Entry,
     FileChanges,
     ListChange,
     StepKind,
     StepRecord,
+    TimelineError,
     TimelineHeader,
 )
+from weakincentives.runtime.timeline.store import HistoryStore, StepObjects
 from weakincentives.runtime.timeline.timeline import Timeline
 from weakincentives.runtime.timeline.title import step_title
 from weakincentives.runtime.timeline.tracker import (
     CapturedSession,
     FileTracker,
     SessionTracker,
+    storable,
 )
-from weakincentives.serde import encode, to_builtins
+from weakincentives.runtime.timeline.tree import WorkspaceTree
+from weakincentives.serde import SerdeError, encode, to_builtins
 
 _FILE_EVENTS = (
     FileWritten,
     FileDeleted,
     DirectoryCreated,
+    PermissionsChanged,
     LinkCreated,
     EntryMoved,
     StateReplaced,
 )
 _THREAD = "wink-recorder"
 _NO_ROOT = "/"  # the root if the workspace is not on disk
-_LEVEL = 6
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
 
@@ -129,7 +123,9 @@ class SessionRecorder:
 
         Args:
             session: The session.
-            path: The file. It must not exist, unless `at` continues it.
+            path: The directory of the history: a new one, or that with the snapshots of
+                `filesystem`, whose content is then not stored again. It must not have steps,
+                unless `at` continues them.
             filesystem: The workspace; it must derive from `ReadableFilesystem`.
             at: Continue the timeline at this step. If steps follow it already, this is a
                 new branch.
@@ -138,17 +134,17 @@ class SessionRecorder:
             details: JSON values to keep in the first step, such as the options of the run.
             leave_out: Entries of the workspace that are not recorded. Its `keep` is called for
                 each that a tool writes to.
-            base: A snapshot of the workspace as it is now. The first step then has the files of
-                this snapshot, and none is read again.
+            base: A snapshot of the workspace as it is now, in the same directory. The first step
+                then has the files of this snapshot, and none is read again.
             wait: Whether the first step is on disk when this returns. Otherwise a thread writes
                 it: a prompt does not wait for that, and whatever comes next does.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
         Raises:
-            FileExistsError: The file exists.
-            TimelineError: There is no such step, or another process is recording to the file.
-            ValueError: The file is inside the workspace.
+            FileExistsError: The directory has steps already.
+            TimelineError: There is no such step, or the directory is something else.
+            ValueError: The directory is inside the workspace.
             OSError: It cannot be written.
         """
         workspace = _check_workspace(filesystem, Path(path))
@@ -166,17 +162,13 @@ class SessionRecorder:
         self._branch = branch
         self.problem: str | None = None
         self._parent: int | None = None
-        self._count = 0
+        self._last = 0
+        self._tree: str | None = None
         self._files: FileTracker | None = None
         self._unsubscribe: list[Callable[[], object]] = []
-        self._reader: RecordReader | None = None
-        earlier = None if at is None else self._open_earlier(at, branch)
-        if earlier is None:
-            self._writer = RecordWriter(self._path)
+        root = _NO_ROOT if workspace is None else workspace.root
+        earlier = self._create(root) if at is None else self._open_earlier(at, branch)
         try:
-            if earlier is None:
-                self._write_header(_NO_ROOT if workspace is None else workspace.root)
-            self._reader = RecordReader(self._path)
             default = "recording began" if at is None else f"continued at step {at}"
             first = self._capture("start", title or default, details or {})
             start = partial(self._start, first, workspace, base, leave_out, earlier)
@@ -192,13 +184,13 @@ class SessionRecorder:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The directory of the history."""
         return self._path
 
     @property
     def last(self) -> int:
         """The number of the last step."""
-        return self._count
+        return self._last
 
     def close(self) -> None:
         """Record what changed since the last step, and stop; idempotent."""
@@ -211,9 +203,7 @@ class SessionRecorder:
                 if was_recording and self._has_changes():
                     self._record("files", "changes after the last step", {})
         finally:
-            self._writer.close()
-            if self._reader is not None:  # else the header could not be written
-                self._reader.close()
+            self._store.close()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -228,14 +218,32 @@ class SessionRecorder:
         """Close."""
         self.close()
 
+    def _create(self, root: str) -> None:
+        """Begin a new history."""
+        self._store = HistoryStore.create(self._path, Path(root), durable=self._durable)
+        header = TimelineHeader(
+            self._session.session_id, self._now(), root, f"weakincentives {__version__}"
+        )
+        try:
+            self._store.append_header(encode(header))
+        except BaseException:
+            self._store.close()
+            raise
+
     def _open_earlier(self, at: int, branch: str | None) -> "_Earlier":
-        """Open the timeline to continue it after a step; return the files of that step."""
+        """Open the history to continue it after a step; return the files of that step."""
         with Timeline(self._path) as before:
-            self._writer, self._branch = _open_branch(before, at, branch)
+            before.step(at)
+            self._branch = _check_branch(before, at, branch)
             self._messages = list(before.messages(at))
             self._recorded_messages = list(self._messages)
-            self._parent, self._count = at, before.last
-            return _Earlier(dict(before.entries(at)), before.step(1).base)
+            self._parent, self._last = at, before.last
+            self._tree = before.step(at).tree
+            earlier = _Earlier(*before.tree_changes(at))
+        self._store = HistoryStore(self._path, read_only=False, durable=self._durable)
+        for _ in self._store.read_new():
+            pass  # where the objects of the steps are
+        return earlier
 
     def _attempt(self, start: Callable[[], None]) -> None:
         """Store the first step, in a thread."""
@@ -255,13 +263,13 @@ class SessionRecorder:
         earlier: "_Earlier | None",
     ) -> None:
         """Append the first step, and what was recorded meanwhile."""
-        written = None
-        if filesystem is not None and earlier is None:
-            written = self._start_files(filesystem, base, leave_out)
-        elif filesystem is not None and earlier is not None:
-            self._continue_files(filesystem, earlier, leave_out)
+        if filesystem is not None:
+            if earlier is None:
+                self._start_files(filesystem, base, leave_out)
+            else:
+                self._continue_files(filesystem, earlier, leave_out)
         with self._lock:
-            self._append(first, written)
+            self._append(first, is_stored=earlier is None and filesystem is not None)
             for step in self._queue:
                 self._append(step)
             self._queue.clear()
@@ -279,7 +287,7 @@ class SessionRecorder:
     def _stop(self, error: BaseException) -> None:
         """Note why nothing is recorded any more."""
         fact = getattr(error, "strerror", None) or error
-        self.problem = f"Recording stopped after step {self._count}: {fact}"
+        self.problem = f"Recording stopped after step {self._last}: {fact}"
         _log.warning("%s", self.problem)
 
     def _start_files(
@@ -287,22 +295,32 @@ class SessionRecorder:
         filesystem: ReadableFilesystem,
         snapshot: FilesystemSnapshot | None,
         leave_out: DerivedFiles | None,
-    ) -> BaseRecord | None:
-        """Track the files, all of which are new; return where they are stored, if they are."""
-        record = None
+    ) -> None:
+        """Track the files from a snapshot on, or else all of them as new ones."""
+        tree = None
         if snapshot is not None and isinstance(filesystem, Viewable):
             try:
-                files = filesystem.view(snapshot)
-                if isinstance(files, SnapshotFilesystem):  # else it is in memory
-                    record = write_base(self._writer, files, leave_out)
+                tree = self._store_base(filesystem.view(snapshot), leave_out)
             except (ObjectError, SnapshotError) as error:
                 _log.warning("Reading the files again to record them: %s", error)
-        chunks, base = self._open_chunks(filesystem, record)
-        entries: MutableMapping[str, Entry] = {} if base is None else BaseEntries(base)
-        self._files = FileTracker(filesystem, chunks, entries, leave_out, base)
-        if base is None:
+        self._tree = tree
+        known = WorkspaceTree(self._store.objects, tree)
+        self._files = FileTracker(filesystem, known, leave_out)
+        if tree is None:
             self._files.mark_all()
-        return record
+
+    def _store_base(self, files: Filesystem, leave_out: DerivedFiles | None) -> str | None:
+        """Store the tree of a snapshot whose content is in this history; None if it is not."""
+        repository = self._store.repository
+        if repository is None or not isinstance(files, SnapshotFilesystem):
+            return None
+        repository.objects.refresh()
+        if files.tree_id not in repository.objects:
+            return None
+        pack = repository.objects.begin_pack()
+        tree = select_tree(files, leave_out, pack)
+        self._store.keep(tree, pack)
+        return tree
 
     def _continue_files(
         self,
@@ -311,20 +329,14 @@ class SessionRecorder:
         leave_out: DerivedFiles | None,
     ) -> None:
         """Track the files, some of which may differ from those that are recorded."""
+        tree = WorkspaceTree(self._store.objects, earlier.tree)
+        for changes in earlier.changes:
+            tree.apply(changes)
         if leave_out is not None:
-            for path in earlier.entries:  # what is recorded stays so
+            for path in tree.paths():  # what is recorded stays so
                 leave_out.keep(path)
-        chunks, base = self._open_chunks(filesystem, earlier.base)
-        self._files = FileTracker(filesystem, chunks, earlier.entries, leave_out, base)
+        self._files = FileTracker(filesystem, tree, leave_out)
         self._files.mark_all()
-
-    def _open_chunks(
-        self, filesystem: ReadableFilesystem, record: BaseRecord | None
-    ) -> tuple[ChunkWriter, BaseFiles | None]:
-        """Return what stores content, and the files of the base."""
-        assert self._reader is not None
-        base = None if record is None else BaseFiles(self._reader, record, filesystem.root)
-        return ChunkWriter(self._writer, ChunkReader(self._reader, base)), base
 
     def _subscribe(self, filesystem: Filesystem | None) -> None:
         bus = self._session.bus
@@ -384,27 +396,45 @@ class SessionRecorder:
             kind, title, details, self._now(), self._sessions.capture(), list(self._messages)
         )
 
-    def _append(self, found: "_Step", base: BaseRecord | None = None) -> None:
-        files = FileChanges() if self._files is None else self._files.collect()
-        step = StepRecord(
-            number=self._count + 1,
-            parent=self._parent,
-            kind=found.kind,
-            created_at=found.created_at,
-            title=found.title,
-            branch=self._branch,
-            details=found.details,
-            files=files,
-            sessions=self._sessions.compare(found.sessions),
-            messages=self._message_change(found.messages),
-            base=base,
-        )
-        self._writer.append(STEP, compress(encode(step), _LEVEL))
-        if self._durable:
-            self._writer.sync()
-        self._count += 1
-        self._parent = self._count
-        self._branch = None
+    def _append(self, found: "_Step", *, is_stored: bool = False) -> None:
+        """Append a step with what changed in the files; `is_stored` stores their whole tree."""
+        objects = self._store.begin_objects()
+        try:
+            files = self._collect(objects, is_stored=is_stored)
+            step = StepRecord(
+                number=0,
+                parent=self._parent,
+                kind=found.kind,
+                created_at=found.created_at,
+                title=found.title,
+                branch=self._branch,
+                details=found.details,
+                files=files,
+                sessions=self._sessions.compare(found.sessions),
+                messages=self._message_change(found.messages),
+                tree=self._tree,
+                is_stored=is_stored,
+            )
+            self._last = self._store.append(partial(_encode_step, step), objects)
+        finally:
+            objects.close()
+        self._parent, self._branch = self._last, None
+
+    def _collect(self, objects: StepObjects, *, is_stored: bool) -> FileChanges:
+        """Return what changed in the files; note the tree that they are now."""
+        if self._files is None:
+            return FileChanges()
+        is_new = is_stored and self._tree is None
+        if is_new:
+            objects.begin()  # the repository must have all that the tree refers to
+        files = self._files.collect(objects)
+        if is_new:
+            self._tree = self._files.tree.write(objects.begin().add)
+            self._store.keep(self._tree, objects.take_pack())
+            return FileChanges()
+        if files:
+            self._tree = self._files.tree.write(hash_object)
+        return files
 
     def _message_change(self, now: list[Any]) -> ListChange | None:
         before = self._recorded_messages
@@ -418,18 +448,12 @@ class SessionRecorder:
         self._recorded_messages = now
         return ListChange(keep, tuple(now[keep:]))
 
-    def _write_header(self, root: str) -> None:
-        header = TimelineHeader(
-            self._session.session_id, self._now(), root, f"weakincentives {__version__}"
-        )
-        self._writer.append(HEADER, encode(header))
-
 
 class _Earlier(NamedTuple):
-    """The files of the step that a recording continues."""
+    """The files of the step that a recording continues: a stored tree, and changes since."""
 
-    entries: dict[str, Entry]
-    base: BaseRecord | None
+    tree: str | None
+    changes: Sequence[FileChanges]
 
 
 class _Step(NamedTuple):
@@ -453,34 +477,48 @@ def fork_timeline(
     """Add a step that begins a branch after step `at`, and changes nothing; return it.
 
     Raises:
-        TimelineError: There is no such step, the name is taken, or another process is recording
-            to the file.
+        TimelineError: There is no such step, or the name is taken.
         OSError: It cannot be written.
     """
     with Timeline(path) as before:
-        before.step(at)
+        parent = before.step(at)
         name = branch or f"branch-{before.last + 1}"
-        writer, _ = _open_branch(before, at, name)
-        try:
-            step = StepRecord(before.last + 1, at, "start", now(), f"branch {name}", branch=name)
-            writer.append(STEP, compress(encode(step), _LEVEL))
-            writer.sync()
-        finally:
-            writer.close()
-    return step
+        _check_branch(before, at, name)
+    step = StepRecord(0, at, "start", now(), f"branch {name}", branch=name, tree=parent.tree)
+    store = HistoryStore(Path(path), read_only=False)
+    try:
+        return replace(step, number=store.append(partial(_encode_step, step)))
+    finally:
+        store.close()
 
 
-def _open_branch(before: Timeline, at: int, branch: str | None) -> tuple[RecordWriter, str | None]:
-    """Return a writer that continues a timeline at a step, and the name of the branch."""
-    before.step(at)
-    writer = RecordWriter(before.path, find_end=before.find_end)
+def _check_branch(before: Timeline, at: int, branch: str | None) -> str | None:
+    """Return the name of the branch that begins after a step; None if it goes on.
+
+    Raises:
+        TimelineError: The name is taken or invalid, or the recording can only be read.
+    """
+    if not before.path.is_dir():
+        raise TimelineError(f"An exported recording cannot be continued: {str(before.path)!r}")
     if branch is not None and (not _BRANCH.fullmatch(branch) or branch in before.branches):
-        writer.close()
         fact = "exists already" if branch in before.branches else "has an invalid name"
         raise TimelineError(f"Branch {fact}: {branch!r} (letters, digits, '-', '_' and '.')")
     if branch is None and before.children(at):
-        branch = f"branch-{before.last + 1}"
-    return writer, branch
+        return f"branch-{before.last + 1}"
+    return branch
+
+
+def _encode_step(step: StepRecord, number: int) -> bytes:
+    """Return a step with its number as JSON; details that have none become a description."""
+    step = replace(step, number=number)
+    try:
+        return encode(step)
+    except SerdeError:
+        messages = step.messages
+        if messages is not None:
+            messages = replace(messages, items=storable(messages.items))
+        [details] = storable([step.details])
+        return encode(replace(step, details=details, messages=messages))
 
 
 def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFilesystem | None:
@@ -488,7 +526,7 @@ def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFiles
 
     Raises:
         TypeError: It cannot be recorded.
-        ValueError: The timeline is inside, so that every step would change what it records.
+        ValueError: The history is inside, so that every step would change what it records.
     """
     if filesystem is None:
         return None
@@ -497,7 +535,6 @@ def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFiles
     root = filesystem.root
     if root != _NO_ROOT and os.path.realpath(path).startswith(f"{os.path.realpath(root)}/"):
         raise ValueError(
-            "Timeline is inside the workspace that it records (choose another place):"
-            f" {str(path)!r}"
+            f"History is inside the workspace that it records (choose another place): {str(path)!r}"
         )
     return filesystem

@@ -4,15 +4,14 @@ A step holds only what differs from the step before it, its parent. Steps with t
 are branches, so a timeline is a tree.
 """
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
-from weakincentives.filesystem import FileStat
+from weakincentives.errors import WinkError
 from weakincentives.runtime.events import CommandOutcome
-from weakincentives.runtime.timeline.records import TimelineError
 from weakincentives.serde import SerdeError, convert
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
@@ -22,46 +21,36 @@ a prompt was finished, or files changed outside of all that."""
 _CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt
 
 
+class TimelineError(WinkError, ValueError):
+    """A timeline cannot be read or continued."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A file, directory or link at one step.
 
-    The content of a file is in `chunks`, which are offsets in the timeline, and has a `sha256`;
-    or it is in the base of the timeline, and `blob` is its git id.
+    `id` is git's: that of a file's content, or of a link's target. Special files have none, nor
+    have files that cannot be read.
     """
 
     path: str
     kind: EntryKind
     permissions: int
     size: int = 0
-    sha256: str | None = None
-    chunks: tuple[int, ...] = ()
+    id: str | None = None
     target: str | None = None
-    blob: str | None = None
-
-    def stat(
-        self, modified_at: datetime, hasher: Callable[[], str | None] | None = None
-    ) -> FileStat:
-        """Return the entry as metadata of a filesystem; `hasher` computes an unknown SHA-256."""
-        digest = self.sha256
-        return FileStat(
-            self.path,
-            is_file=self.kind == "file",
-            is_directory=self.kind == "directory",
-            size_bytes=self.size,
-            modified_at=modified_at,
-            permissions=self.permissions,
-            link_target=self.target,
-            hasher=hasher if digest is None else lambda: digest,
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Paths that are gone, with everything below them; then entries that are new or differ."""
+    """Paths that are gone, with everything below them; then entries that are new or differ.
+
+    `before` are the entries that these paths had, without those below a directory that is gone.
+    """
 
     removed: tuple[str, ...] = ()
     entries: tuple[Entry, ...] = ()
+    before: tuple[Entry, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
@@ -71,22 +60,6 @@ class FileChanges:
     def paths(self) -> tuple[str, ...]:
         """The paths that changed."""
         return tuple(sorted({*self.removed, *(each.path for each in self.entries)}))
-
-    def apply(self, entries: MutableMapping[str, Entry]) -> None:
-        """Change the entries of the parent step, by path, into those of this step."""
-        for path in self.removed:
-            remove_below(entries, path)
-        for each in self.entries:
-            entries[each.path] = each
-
-
-def remove_below(entries: MutableMapping[str, Entry], path: str) -> None:
-    """Remove an entry and everything below it."""
-    found = entries.pop(path, None)
-    if found is not None and found.kind == "directory":
-        prefix = f"{path}/"
-        for each in [name for name in entries if name.startswith(prefix)]:
-            del entries[each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +139,6 @@ class SessionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class BaseRecord:
-    """Where the files of the first step are: a snapshot, in records that follow each other.
-
-    Args:
-        offset: The offset of the first record.
-        pack_size: Bytes of the pack.
-        index_size: Bytes of its index, which follows it.
-        tree: The id of the snapshot's tree.
-    """
-
-    offset: int
-    pack_size: int
-    index_size: int
-    tree: str
-
-
-@dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step as it is stored.
 
@@ -197,7 +153,10 @@ class StepRecord:
         files: What changed in the workspace.
         sessions: What changed in the sessions, parents first.
         messages: What changed in the conversation.
-        base: Where `files` are stored, if that is not here.
+        tree: The id of the tree of all files; None if there is no workspace.
+        is_stored: Whether this tree is stored. Otherwise it is that of the parent with `files`
+            put in.
+        undoes: The step that this one undoes, if it does.
     """
 
     number: int
@@ -210,7 +169,20 @@ class StepRecord:
     files: FileChanges = field(default_factory=FileChanges)
     sessions: tuple[SessionChange, ...] = ()
     messages: ListChange | None = None
-    base: BaseRecord | None = None
+    tree: str | None = None
+    is_stored: bool = False
+    undoes: int | None = None
+
+    @property
+    def actor(self) -> str:
+        """Who did it: `model`, `tool`, `command`, `client` or `person`."""
+        if self.kind == "files":
+            return "person"
+        if self.client is not None:
+            return "client"
+        if self.kind != "tool":
+            return "model" if self.kind == "model" else "person"
+        return "tool" if self.command is None else "command"
 
     @property
     def success(self) -> bool:

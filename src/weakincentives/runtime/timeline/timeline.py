@@ -2,101 +2,108 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
-from zlib import decompressobj
-from zlib import error as zlib_error
 
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import DEFAULT_LIMITS, Diff, Limits, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
-from weakincentives.filesystem.base import content_hash
+from weakincentives.filesystem.host import SnapshotFilesystem
+from weakincentives.gitstore import (
+    DIRECTORY,
+    ObjectError,
+    ObjectStore,
+    hash_object,
+    is_object_id,
+)
+from weakincentives.history.log import LogError
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session import Session, SnapshotFormatError
 from weakincentives.runtime.session.snapshots import Types, Unknown
-from weakincentives.runtime.timeline.base import BaseFiles
-from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkReader
-from weakincentives.runtime.timeline.filesystem import StepFilesystem
-from weakincentives.runtime.timeline.records import (
-    CHUNK,
-    HEADER,
-    SIGNATURE,
-    STEP,
-    RecordReader,
-    TimelineError,
-)
 from weakincentives.runtime.timeline.sessions import rebuild
 from weakincentives.runtime.timeline.steps import (
-    BaseRecord,
     Entry,
     FileChanges,
     StepRecord,
     StoredSession,
+    TimelineError,
     TimelineHeader,
     apply_sessions,
 )
+from weakincentives.runtime.timeline.store import HistoryStore, StoredStep
+from weakincentives.runtime.timeline.tree import WorkspaceTree
 from weakincentives.serde import SerdeError, decode
 
 SUFFIX = ".timeline"
-"""The suffix of the file."""
+"""The suffix of an exported history, which is one file."""
 MAIN = "main"
 """The name of the first branch."""
-_MAX_STEP_BYTES = 1024**3
 _CACHED_STATES = 4
+_MAX_COMPUTED = 128 * 1024 * 1024  # bytes of trees in memory
+_MAX_ENTRIES = 1_000_000  # in a tree from elsewhere, which may be crafted
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Everything at one step; nothing in it is changed once it is made."""
+    """Session and conversation at one step; nothing in it is changed once it is made."""
 
-    entries: Mapping[str, Entry]
     sessions: Mapping[UUID, StoredSession]
     messages: Sequence[Any]
 
 
-_EMPTY = _State({}, {}, ())
+_EMPTY = _State({}, ())
 
 
 class Timeline:
-    """The steps of a recorded session, from a file that may still be growing."""
+    """The steps of a recorded session: a directory that may still be growing, or a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a timeline.
+        """Open a history.
 
-        A file that was cut off or damaged is read up to the last whole step before the damage;
-        `problem` says what is missing.
+        One that was cut off or damaged is read as far as possible; `problem` says what is missing.
 
         Raises:
-            TimelineError: It is not a timeline, or its first record is damaged.
+            TimelineError: It is not a history, or its header is damaged.
             OSError: It cannot be read.
         """
         self.path: Path = Path(path)
-        self._reader = RecordReader(self.path)
-        self._chunks = ChunkReader(self._reader)
-        self._steps: list[StepRecord] = []
+        self._store = HistoryStore(self.path)
+        self._steps: dict[int, StepRecord] = {}
         self._states: OrderedDict[int, _State] = OrderedDict()
-        self._end = len(SIGNATURE)
-        self.problem: str | None = None
+        self._trees: set[str] = set()  # those whose objects are computed
+        self._counted: set[str] = set()
+        self._damage: list[str] = []
         try:
-            self.header: TimelineHeader = self._read_header()
             self.refresh()
+            self.header: TimelineHeader = self._read_header()
         except BaseException:
-            self._reader.close()
+            self._store.close()
             raise
+
+    @property
+    def problem(self) -> str | None:
+        """What is missing because a file was cut off or damaged."""
+        found = [*self._damage, self._store.log.problem]
+        if not self._store.is_complete and found == [None]:
+            found = ["the file is cut off after its last whole record"]
+        text = "; ".join(each for each in found if each is not None)
+        return f"{text}; {len(self._steps)} steps are intact" if text else None
 
     @property
     def steps(self) -> Sequence[StepRecord]:
         """The steps, in the order in which they were recorded."""
-        return tuple(self._steps)
+        return tuple(self._steps.values())
 
     @property
     def is_recording(self) -> bool:
         """Whether a process is recording to it now."""
-        return self._reader.is_locked
+        return self._store.is_recording
 
     @property
     def last(self) -> int:
@@ -107,29 +114,16 @@ class Timeline:
         """
         if not self._steps:
             raise TimelineError(f"Timeline has no steps: {str(self.path)!r}")
-        return len(self._steps)
+        return max(self._steps)
 
     def refresh(self) -> int:
         """Read the steps that were recorded since; return how many."""
         before = len(self._steps)
-        start, size = self._end, self._reader.size
-        problem = None
-        for record in self._reader.scan(start):
-            start = record.end
-            if record.kind != STEP:
-                continue
+        for found in self._store.read_new():
             try:
-                self._steps.append(self._read_step(record.offset))
+                self._steps[found.number] = _read_step(found)
             except TimelineError as error:
-                problem = f"Step {len(self._steps) + 1} and everything after it is lost: {error}"
-                break
-            self._end = start
-        if problem is None and start < size:
-            problem = (
-                f"The last {size - start} bytes are not a whole record: the step in flight when"
-                f" the recording stopped, or damage; {len(self._steps)} steps are intact"
-            )
-        self.problem = problem
+                self._damage.append(str(error))
         return len(self._steps) - before
 
     def step(self, number: int) -> StepRecord:
@@ -138,11 +132,12 @@ class Timeline:
         Raises:
             TimelineError: There is none.
         """
-        if not 1 <= number <= len(self._steps):
-            raise TimelineError(
-                f"There is no step {number}: {str(self.path)!r} has steps 1 to {len(self._steps)}"
-            )
-        return self._steps[number - 1]
+        found = self._steps.get(number)
+        if found is None:
+            last = max(self._steps, default=0)
+            fact = f"has steps 1 to {last}" if number > last or number < 1 else "has lost it"
+            raise TimelineError(f"There is no step {number}: {str(self.path)!r} {fact}")
+        return found
 
     def ancestors(self, number: int) -> list[int]:
         """Return the steps that lead to a step, from the first to the step itself."""
@@ -155,22 +150,22 @@ class Timeline:
 
     def children(self, number: int) -> tuple[int, ...]:
         """Return the steps that follow a step; several are branches."""
-        return tuple(each.number for each in self._steps if each.parent == number)
+        return tuple(each.number for each in self.steps if each.parent == number)
 
     def leaves(self) -> tuple[int, ...]:
         """Return the last step of every branch."""
-        parents = {each.parent for each in self._steps}
-        return tuple(each.number for each in self._steps if each.number not in parents)
+        parents = {each.parent for each in self.steps}
+        return tuple(each.number for each in self.steps if each.number not in parents)
 
     @property
     def branches(self) -> Mapping[str, int]:
         """The newest step of every branch, by its name; the first branch is `main`."""
-        names: list[str] = []
+        names: dict[int, str] = {}
         newest: dict[str, int] = {}
-        for step in self._steps:
-            above = MAIN if step.parent is None else names[step.parent - 1]
-            names.append(step.branch or above)
-            newest[names[-1]] = step.number
+        for step in self.steps:
+            above = MAIN if step.parent is None else names.get(step.parent, MAIN)
+            name = names[step.number] = step.branch or above
+            newest[name] = step.number
         return newest
 
     def branch(self, name: str) -> int:
@@ -185,24 +180,48 @@ class Timeline:
             raise TimelineError(f"There is no branch {name!r}: {str(self.path)!r} has {known}")
         return found
 
-    def find_end(self) -> int:
-        """Read what was recorded since; return the offset where a recording continues."""
-        self.refresh()
-        return self._end
-
     def entries(self, number: int) -> Mapping[str, Entry]:
         """Return the entries of the workspace after a step, by path."""
-        return self._state(number).entries
+        tree = self._workspace(number)
+        with self._translate_errors(number):
+            found = ((path, tree.entry(path)) for path in tree.paths())
+            return {path: entry for path, entry in found if entry is not None}
 
-    def files(self, number: int, *, limits: Limits = DEFAULT_LIMITS) -> StepFilesystem:
-        """Return the files as they were after a step."""
-        return StepFilesystem(
-            self._state(number).entries,
-            self._chunks,
-            root=self.header.root,
-            date=self.step(number).created_at,
-            limits=limits,
-        )
+    def entry(self, number: int, path: str) -> Entry | None:
+        """Return the entry at a path after a step; None if there is none."""
+        tree = self._workspace(number)
+        with self._translate_errors(number):
+            return tree.entry(path)
+
+    def files(self, number: int, *, limits: Limits = DEFAULT_LIMITS) -> SnapshotFilesystem:
+        """Return the files as they were after a step.
+
+        Raises:
+            TimelineError: There is no such step, or its files are damaged.
+        """
+        tree = self._compute_tree(number)
+        with self._translate_errors(number):
+            files = SnapshotFilesystem(self._store.objects, tree, self.header.root, limits=limits)
+            if tree not in self._counted and not self.path.is_dir():
+                if files.entry_count() > _MAX_ENTRIES:
+                    raise ObjectError(f"there are more than {_MAX_ENTRIES:,} entries")
+                self._counted.add(tree)
+            return files
+
+    def tree_changes(self, number: int) -> tuple[str | None, list[FileChanges]]:
+        """Return a stored tree, None for an empty one, and the changes from it to a step."""
+        changes: list[FileChanges] = []
+        current: int | None = number
+        while current is not None:
+            step = self.step(current)
+            if step.is_stored or (step.tree is not None and step.tree in self._trees):
+                return step.tree, changes[::-1]
+            changes.append(step.files)
+            current = step.parent
+            if current is not None and current not in self._steps:
+                # it is lost; perhaps it changed no files, which the tree will show
+                current = max((each for each in self._steps if each < current), default=None)
+        return None, changes[::-1]
 
     def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
         """Return the sessions after a step as data, parents first."""
@@ -244,12 +263,7 @@ class Timeline:
 
     def diff(self, before: int, after: int, *, renames: bool = True) -> Diff:
         """Return what changed in the files from one step to another, on any branches."""
-        return diff(
-            self.files(before),
-            self.files(after),
-            path=self._paths_between(before, after) or [],
-            renames=renames,
-        )
+        return diff(self.files(before), self.files(after), renames=renames)
 
     def changes(self, number: int) -> Diff:
         """Return what a step changed in the files; the first one changed nothing."""
@@ -257,32 +271,20 @@ class Timeline:
         return self.diff(number if parent is None else parent, number)
 
     def verify(self) -> list[str]:
-        """Read every record; return what is damaged."""
+        """Read everything; return what is damaged."""
         found = [] if self.problem is None else [self.problem]
-        for record in self._reader.scan():
+        known: set[str] = set()
+        for step in self.steps:
             try:
-                if record.kind == CHUNK:
-                    self._chunks.load(record.offset)
-                else:
-                    self._reader.read(record.offset, record.kind)
+                self._verify_files(step.number, known)
+                self._state(step.number)
             except TimelineError as error:
                 found.append(str(error))
-        return found + self._verify_base()
-
-    def content_hash(self, entry: Entry) -> str | None:
-        """Return the SHA-256 of a file's content; None if the entry has none.
-
-        Raises:
-            TimelineError: The content is damaged.
-        """
-        if entry.blob is None or self._chunks.base is None:
-            return entry.sha256
-        with self._chunks.base.open(entry.blob) as content:
-            return content_hash(content)
+        return list(dict.fromkeys(found))
 
     def close(self) -> None:
-        """Close the file; idempotent."""
-        self._reader.close()
+        """Close the files; idempotent."""
+        self._store.close()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -292,28 +294,84 @@ class Timeline:
         """Close."""
         self.close()
 
-    @property
-    def chunks(self) -> ChunkReader:
-        """Reads the content of files."""
-        return self._chunks
+    def object_ids(self, number: int, known: set[str]) -> list[str]:
+        """Return the objects of the files of a step that are not `known`, and add them there.
 
-    def _verify_base(self) -> list[str]:
-        """Read every file of the base; return what is damaged."""
+        Raises:
+            TimelineError: A tree is damaged.
+        """
+        top = self._compute_tree(number)
         found: list[str] = []
-        if self._chunks.base is not None and self._steps:
-            for entry in self._steps[0].files.entries:
-                try:
-                    self.content_hash(entry)
-                except TimelineError as error:
-                    found.append(str(error))
+        with self._translate_errors(number):
+            files = self.files(number)
+            pending = [each for each in (top, files.manifest_id, files.files) if each not in known]
+            found += pending
+            known.update(pending)
+            pending = [each for each in pending if each == files.files]
+            while pending:
+                for entry in files.tree(pending.pop()).values():
+                    if entry.id not in known:
+                        known.add(entry.id)
+                        found.append(entry.id)
+                        pending += [entry.id] if entry.mode == DIRECTORY else []
         return found
 
-    def _paths_between(self, before: int, after: int) -> list[str]:
-        """Return the paths that any step between two steps changed, and that one of them has."""
-        first, second = set(self.ancestors(before)), set(self.ancestors(after))
-        changed = {path for number in first ^ second for path in self.step(number).files.paths}
-        sides = self.entries(before), self.entries(after)
-        return sorted(path for path in changed if any(path in side for side in sides))
+    @property
+    def objects(self) -> ObjectStore:
+        """The content and the directories of all steps whose files were asked for."""
+        return self._store.objects
+
+    def _verify_files(self, number: int, known: set[str]) -> None:
+        """Read what the files of a step consist of, unless it is known."""
+        with self._translate_errors(number):
+            for each in self.object_ids(number, known):
+                for _ in self._store.objects.stream(each).chunks:
+                    pass
+
+    def _workspace(self, number: int) -> WorkspaceTree:
+        """Return the files of a step as a tree that can be changed."""
+        tree = self._compute_tree(number)
+        with self._translate_errors(number):
+            return WorkspaceTree(self._store.objects, tree)
+
+    def _compute_tree(self, number: int) -> str:
+        """Return the tree of a step; directories that are not stored are computed.
+
+        Raises:
+            TimelineError: It is another one than the step says.
+        """
+        computed = self._store.computed
+        if sum(len(data) for _, data in computed.values()) > _MAX_COMPUTED:
+            computed.clear()
+            self._trees.clear()
+
+        def add(kind: str, data: bytes) -> str:
+            object_id = hash_object(kind, data)
+            computed[object_id] = kind, data
+            return object_id
+
+        start, changes = self.tree_changes(number)
+        if start is not None and not changes:
+            return start
+        with self._translate_errors(number):
+            tree = WorkspaceTree(self._store.objects, start)
+            for each in changes:
+                tree.apply(each)
+            found, wanted = tree.write(add), self.step(number).tree
+            if wanted not in (None, found):
+                raise ObjectError("they are not those that the step had")
+        self._trees.add(found)
+        return found
+
+    @contextmanager
+    def _translate_errors(self, number: int) -> Generator[None, None, None]:
+        """Turn the errors of damaged objects into those of a timeline."""
+        try:
+            yield
+        except (ObjectError, SnapshotRestoreError, LogError) as error:
+            raise TimelineError(
+                f"Files of step {number} are damaged: {error}: {str(self.path)!r}"
+            ) from error
 
     def _state(self, number: int) -> _State:
         found = self._states.get(number)
@@ -334,73 +392,54 @@ class Timeline:
             pending.append(step)
             current = step.parent
         base = _EMPTY if current is None else self._states[current]
-        entries = dict(base.entries)
         sessions, messages = base.sessions, base.messages
         for step in reversed(pending):
-            step.files.apply(entries)
             if step.sessions:
                 sessions = apply_sessions(sessions, step.sessions)
             if step.messages is not None:
                 messages = step.messages.apply(messages)
-        return _State(entries, sessions, messages)
+        return _State(sessions, messages)
 
     def _read_header(self) -> TimelineHeader:
-        record = next(self._reader.scan(), None)
-        if record is None or record.kind != HEADER:
+        data = self._store.header
+        if data is None:
             raise TimelineError(f"Timeline is empty or damaged: {str(self.path)!r}")
-        self._end = record.end
         try:
-            return decode(self._reader.read(record.offset, HEADER), TimelineHeader)
+            return decode(data, TimelineHeader)
         except SerdeError as error:
             raise TimelineError(
                 f"Header of the timeline is damaged: {error}: {str(self.path)!r}"
             ) from error
 
-    def _read_step(self, offset: int) -> StepRecord:
-        packed = self._reader.read(offset, STEP)
-        inflater = decompressobj()
-        try:
-            data = inflater.decompress(packed, _MAX_STEP_BYTES)
-            if not inflater.eof:
-                raise TimelineError(f"Step at byte {offset} is cut off or too large")
-            step = decode(data, StepRecord)
-            if step.base is not None:
-                step = self._read_base(step, step.base)
-            _check_step(step, len(self._steps) + 1)
-        except (SerdeError, ArchiveError, zlib_error) as error:
-            raise TimelineError(f"Step at byte {offset} is damaged: {error}") from error
-        return step
 
-    def _read_base(self, step: StepRecord, record: BaseRecord) -> StepRecord:
-        """Return the first step with its files."""
-        if self._steps:
-            raise TimelineError(f"Step {step.number} has a base, but is not the first")
-        base = BaseFiles(self._reader, record, self.header.root)
-        files = FileChanges(step.files.removed, (*base.entries(), *step.files.entries))
-        self._chunks.base = base
-        return replace(step, files=files)
+def _read_step(found: StoredStep) -> StepRecord:
+    try:
+        step = decode(found.data, StepRecord)
+        _check_step(step, found.number)
+    except (SerdeError, ArchiveError, TimelineError) as error:
+        raise TimelineError(f"Step {found.number} is damaged: {error}") from error
+    return step
 
 
 def _check_step(step: StepRecord, number: int) -> None:
-    """Raise if a step cannot follow those before it, or names what cannot be in a workspace."""
+    """Raise if a step cannot have its number, or names what cannot be in a workspace."""
+    parent = step.parent
     if step.number != number or not (
-        (step.parent is None) if number == 1 else (step.parent or 0) in range(1, number)
+        (parent is None) if number == 1 else 0 < (parent or 0) < number
     ):
         raise TimelineError(f"Step {number} does not follow the steps before it")
     _check_date(step.created_at)
-    entries = step.files.entries
-    paths = [each.path for each in entries] + list(step.files.removed)
-    if paths:
-        check_paths(paths)
-    for each in entries:
+    files = step.files
+    if files:
+        check_paths([each.path for each in files.entries] + list(files.removed))
+    for each in files.entries:
         if each.target is not None:
             check_target(each.target, each.path)
         if (each.kind == "link") != (each.target is not None):
             raise TimelineError(f"Link and target do not match: {each.path!r}")
-        if each.chunks and not (
-            (len(each.chunks) - 1) * CHUNK_SIZE < each.size <= len(each.chunks) * CHUNK_SIZE
-        ):
-            raise TimelineError(f"Size and content do not match: {each.path!r}")
+    ids = [each.id for each in files.entries] + [step.tree]
+    if not all(each is None or is_object_id(each) for each in ids):
+        raise TimelineError(f"Step {number} has an invalid object id")
 
 
 def _check_date(date: datetime) -> None:

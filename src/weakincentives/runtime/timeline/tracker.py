@@ -1,11 +1,9 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import fields, is_dataclass, replace
-from functools import partial
-from itertools import groupby
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -14,13 +12,14 @@ from weakincentives.filesystem import (
     EntryMoved,
     FileStat,
     FilesystemEvent,
+    PermissionsChanged,
     ReadableFilesystem,
     StateReplaced,
 )
 from weakincentives.filesystem.base import State, outermost
 from weakincentives.filesystem.derived import DerivedFiles
-from weakincentives.gitstore import hash_object
-from weakincentives.posix import check_time, parallel_map, parent_of, parents_of
+from weakincentives.gitstore import DIRECTORY, LINK, TreeEntry
+from weakincentives.posix import check_time, parents_of
 from weakincentives.runtime.session import Session, Snapshot
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.snapshots import (
@@ -28,15 +27,6 @@ from weakincentives.runtime.session.snapshots import (
     UnknownItem,
     list_slices,
     type_name,
-)
-from weakincentives.runtime.timeline.base import BaseEntries, BaseFiles
-from weakincentives.runtime.timeline.chunks import (
-    CHUNK_SIZE,
-    BaseChunk,
-    ChunkWriter,
-    PackedChunk,
-    Reference,
-    pack,
 )
 from weakincentives.runtime.timeline.steps import (
     Entry,
@@ -46,11 +36,13 @@ from weakincentives.runtime.timeline.steps import (
     SessionChange,
     SliceChange,
     Splice,
-    remove_below,
 )
+from weakincentives.runtime.timeline.store import MAX_SPLICE, StepObjects
+from weakincentives.runtime.timeline.tree import WorkspaceTree
 from weakincentives.serde import SerdeError, encode
 
-_MAX_BATCH = 64  # files
+_MAX_WHOLE = 1024 * 1024  # bytes of a file that is read at once
+_MAX_ATTEMPTS = 3  # to read a file that grows
 
 
 class FileTracker:
@@ -59,34 +51,21 @@ class FileTracker:
     def __init__(
         self,
         filesystem: ReadableFilesystem,
-        chunks: ChunkWriter,
-        entries: MutableMapping[str, Entry],
+        tree: WorkspaceTree,
         leave_out: DerivedFiles | None = None,
-        base: BaseFiles | None = None,
     ) -> None:
-        """Store content with `chunks`; `entries` is the state recorded so far.
+        """Compare with `tree`, which has what is recorded so far.
 
-        A walk ignores what is in `leave_out`, which keeps what an event names. Content that is
-        in `base` is not stored again.
+        A walk ignores what is in `leave_out`, which keeps what an event names.
         """
         self._filesystem = filesystem
-        self._chunks = chunks
-        self._entries = entries
+        self.tree: WorkspaceTree = tree
         self._leave_out = leave_out
-        self._base = base
-        self._by_content: dict[str, tuple[int, ...]] = {}
-        if not isinstance(entries, BaseEntries):
-            self._by_content = {
-                each.sha256: each.chunks for each in entries.values() if each.sha256
-            }
         self._paths: set[str] = set()
+        self._moved: set[str] = set()
+        self._modes: set[str] = set()  # directories whose permissions have changed
         self._must_walk = False
         self._must_read_all = False
-
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        """The state recorded so far, by path."""
-        return self._entries
 
     def mark(self, event: FilesystemEvent) -> None:
         """Look at the paths of an event at the next step."""
@@ -97,95 +76,116 @@ class FileTracker:
             else:
                 self._paths |= event.rewritten
             return
+        if isinstance(event, PermissionsChanged):
+            self._modes.add(event.path)
+            return
         if isinstance(event, EntryMoved):
             self._paths.add(event.source)
+            self._moved.add(event.source)
         self._paths.add(event.path)
-        self._keep(event.path)
+        if self._leave_out is not None:
+            self._leave_out.keep(event.path)
 
     @property
     def has_changes(self) -> bool:
         """Whether anything may have changed since the last step."""
-        return bool(self._paths) or self._must_walk
+        return bool(self._paths or self._modes) or self._must_walk
 
     def mark_all(self) -> None:
         """Look at everything at the next step."""
         self._must_walk = self._must_read_all = True
 
-    def collect(self) -> FileChanges:
-        """Return what changed since the last time, and store new content."""
+    def collect(self, objects: StepObjects) -> FileChanges:
+        """Put what changed since the last time into the tree, and return it.
+
+        New content is added to `objects`.
+        """
         if not self.has_changes:
             return FileChanges()
+        for path in self._moved:  # its content is stored already
+            objects.known.update(self.tree.ids(path))
+        found = _Changes(self.tree)
         state = State(self._filesystem)
-        removed: list[str] = []
-        changed: dict[str, Entry] = {}
         for path in [""] if self._must_walk else outermost(self._paths):
-            for entry in self._look(state, path, removed):
-                changed[entry.path] = entry
-                self._entries[entry.path] = entry
-        self._paths = set()
+            self._look(state, path, found, objects)
+        for path in self._modes:
+            self._look_at_mode(state, path, found)
+        self._paths, self._moved, self._modes = set(), set(), set()
         self._must_walk = self._must_read_all = False
-        return FileChanges(tuple(removed), tuple(changed.values()))
+        return found.result()
 
-    def _look(self, state: State, path: str, removed: list[str]) -> Iterator[Entry]:
-        """Yield the entries that differ at and below a path; note those that are gone."""
+    def _look(self, state: State, path: str, changes: "_Changes", objects: StepObjects) -> None:
+        """Find what differs at and below a path."""
         found = state.lookup(path) if path else None
         if path and found is None:
-            self._remove(path, removed)
+            changes.remove(path)
             return
         for parent in parents_of(path):
             directory = state.lookup(parent)
-            if parent not in self._entries and directory is not None:
-                yield _describe(directory)
-        files: list[FileStat] = []
-        for each in self._walk(state, path, found, removed):
-            known = self._entries.get(each.path)
-            if each.is_file and not self._has_kept_content(state, known, each):
-                files.append(each)
-                continue
-            entry = _describe(each, known)
-            if entry != known:
-                yield entry
-        yield from self._store_all(state, files)
-
-    def _store_all(self, state: State, files: list[FileStat]) -> Iterator[Entry]:
-        """Yield the entries of the files that differ; threads read and compress them."""
-        with closing(parallel_map(partial(self._read_batch, state), _batches(files))) as batches:
-            for batch in batches:
-                for found, read in batch:
-                    entry = self._store(state, found, read)
-                    if entry != self._entries.get(found.path):
-                        yield entry
-
-    def _walk(
-        self, state: State, path: str, found: FileStat | None, removed: list[str]
-    ) -> Iterator[FileStat]:
-        """Yield everything at and below a path; note what was there and is gone."""
+            if directory is not None and self.tree.find(parent) is None:
+                changes.put(_describe(directory))
+        pending = [""] if found is None else []
         if found is not None:
-            self._make_way(found, removed)
-            yield found
-            if not found.is_directory:
-                return
-        prefix = f"{path}/" if path else ""
-        left = {each for each in self._entries if each.startswith(prefix)}
-        pending = [path]
+            pending += self._compare(state, [found], changes, objects)
         while pending:
             check_time("Recording")
-            for each in state.children(pending.pop()).values():
-                if self._leave_out is not None and each in self._leave_out:
-                    continue
-                left.discard(each.path)
-                self._make_way(each, removed)
-                yield each
-                if each.is_directory:
-                    pending.append(each.path)
-        for each in sorted(left):
-            self._remove(each, removed)
+            directory_path = pending.pop()
+            children = state.children(directory_path)
+            if self._leave_out is not None:
+                out = self._leave_out
+                children = {name: each for name, each in children.items() if each not in out}
+            for name in sorted(self.tree.names(directory_path) - children.keys()):
+                changes.remove(f"{directory_path}/{name}" if directory_path else name)
+            pending += self._compare(state, list(children.values()), changes, objects)
 
-    def _keep(self, path: str) -> None:
-        if self._leave_out is not None:
-            self._leave_out.keep(path)
+    def _look_at_mode(self, state: State, path: str, changes: "_Changes") -> None:
+        """Find whether the permissions of a directory differ."""
+        found, known = state.lookup(path), self.tree.find(path)
+        if found is None or known is None or not found.is_directory:
+            return
+        if not self._is_same(known, found):
+            changes.put(_describe(found))
 
-    def _has_kept_content(self, state: State, known: Entry | None, found: FileStat) -> bool:
+    def _compare(
+        self, state: State, found: list[FileStat], changes: "_Changes", objects: StepObjects
+    ) -> list[str]:
+        """Put the entries that differ; return the directories to look into."""
+        unread: list[FileStat] = []
+        for each in found:
+            known = self.tree.find(each.path)
+            if each.is_file and not self._has_kept_content(state, known, each):
+                unread.append(each)
+            elif not self._is_same(known, each):
+                size = each.size_bytes
+                entry = _describe(each)
+                if each.is_file and known is not None:
+                    entry = Entry(each.path, "file", each.permissions, size, known.id)
+                elif each.link_target is not None:
+                    target = each.link_target.encode("utf-8", "surrogateescape")
+                    link = objects.add(target)
+                    entry = Entry(each.path, "link", each.permissions, 0, link, each.link_target)
+                changes.put(entry)
+        for each, blob, size in self._store_all(state, unread, objects):
+            known = self.tree.find(each.path)
+            if known is None or known.id != blob or not self._is_same(known, each):
+                changes.put(Entry(each.path, "file", each.permissions, size, blob))
+        return [each.path for each in found if each.is_directory]
+
+    def _is_same(self, known: TreeEntry | None, found: FileStat) -> bool:
+        """Return whether everything but the content of a file is as it is recorded."""
+        if found.link_target is not None:
+            entry = self.tree.entry(found.path)
+            return entry is not None and entry.target == found.link_target
+        if known is None:
+            entry = self.tree.entry(found.path)
+            return entry is not None and found.kind == "special"
+        if found.kind == "special" or (known.mode == DIRECTORY) != found.is_directory:
+            return False
+        return known.mode != LINK and (
+            self.tree.permissions(found.path, known.mode) == found.permissions
+        )
+
+    def _has_kept_content(self, state: State, known: TreeEntry | None, found: FileStat) -> bool:
         """Return whether a file in a walk need not be read.
 
         No event named it. If anything may have changed, it also has the stat with which a
@@ -193,149 +193,107 @@ class FileTracker:
         """
         if not self._must_walk or found.path in self._paths:
             return False
-        if known is None or known.kind != "file" or known.size != found.size_bytes:
+        if known is None or known.mode in {DIRECTORY, LINK}:
             return False
-        if not self._must_read_all:
-            return True
-        return known.blob is not None and state.known_id(found) == known.blob
+        return not self._must_read_all or state.known_id(found) == known.id
 
-    def _make_way(self, found: FileStat, removed: list[str]) -> None:
-        """Remove a directory that is something else now, with everything below it."""
-        known = self._entries.get(found.path)
-        if known is not None and known.kind == "directory" and not found.is_directory:
-            self._remove(found.path, removed)
-
-    def _remove(self, path: str, removed: list[str]) -> None:
-        if path in self._entries:
-            remove_below(self._entries, path)
-            removed.append(path)
-
-    def _read_batch(
-        self, state: State, batch: list[FileStat]
-    ) -> list[tuple[FileStat, "_Content | None"]]:
-        """Read some files of a directory; None for each that nobody may read."""
-        check_time("Recording")
-        read: dict[str, _Content] = {}
-        with (
-            suppress(OSError),
-            closing(state.contents(each.path for each in batch)) as contents,
-        ):
+    def _store_all(
+        self, state: State, files: list[FileStat], objects: StepObjects
+    ) -> Iterator[tuple[FileStat, str | None, int]]:
+        """Yield each file with the id of its content and its size; None if it cannot be read."""
+        stats = {each.path: each for each in files}
+        with suppress(OSError), closing(state.contents(sorted(stats))) as contents:
             for path, content in contents:
-                read[path] = self._read(path, content)
-        for each in batch:
-            if each.path not in read:
-                with suppress(OSError), state.open(each.path) as content:
-                    read[each.path] = self._read(each.path, content)
-        return [(each, read.get(each.path)) for each in batch]
-
-    def _read(self, path: str, content: Content) -> "_Content":
-        """Read a file of one chunk, and compress it if it is new."""
-        has_base = self._base is not None
-        if content.size > CHUNK_SIZE:
-            return _Content(content.size, *_hash(content, has_base=has_base))
-        data = content.read(0, CHUNK_SIZE)
-        digest = hashlib.sha256(data).hexdigest()
-        blob = hash_object("blob", data) if has_base else None
-        is_new = path not in self._entries and digest not in self._by_content
-        packed = pack(data) if data and is_new and not self._has_in_base(blob) else None
-        return _Content(len(data), digest, blob, data, packed)
-
-    def _has_in_base(self, blob: str | None) -> bool:
-        return blob is not None and self._base is not None and blob in self._base
-
-    def _store(self, state: State, found: FileStat, read: "_Content | None") -> Entry:
-        if read is None:  # there is no content to keep
-            return Entry(found.path, "file", found.permissions, found.size_bytes)
-        if self._has_in_base(read.blob):
-            return Entry(found.path, "file", found.permissions, read.size, blob=read.blob)
-        known = self._entries.get(found.path)
-        size, digest = read.size, read.sha256
-        if known is not None and known.sha256 == digest:
-            chunks = known.chunks
-        elif digest in self._by_content:
-            chunks = self._by_content[digest]
-        elif read.data is None:
-            size, digest, chunks = self._store_large(state, found, known)
-        elif read.packed is not None:
-            chunks = (self._chunks.store_packed(read.packed),)
-        else:
-            chunks = (self._chunks.store(read.data, _find_similar(known, 0)),) if read.data else ()
-        self._by_content[digest] = chunks
-        return Entry(found.path, "file", found.permissions, size, digest, chunks)
-
-    def _store_large(
-        self, state: State, found: FileStat, known: Entry | None
-    ) -> tuple[int, str, tuple[int, ...]]:
-        """Store a file of several chunks as it is read: it may be changing."""
-        digest, size = hashlib.sha256(), 0
-        chunks: list[int] = []
-        with state.open(found.path) as content:
-            while data := content.read(size, CHUNK_SIZE):
                 check_time("Recording")
-                chunks.append(self._chunks.store(data, _find_similar(known, len(chunks))))
-                digest.update(data)
-                size += len(data)
-                if len(data) < CHUNK_SIZE:
-                    break
-        return size, digest.hexdigest(), tuple(chunks)
+                if content.size <= _MAX_WHOLE:
+                    data = content.read(0, content.size)
+                    blob = objects.add(data, self._similar(path))
+                    yield stats.pop(path), blob, len(data)
+        for each in stats.values():
+            yield each, *_store_large(state, each.path, self._similar(each.path), objects)
+
+    def _similar(self, path: str) -> str | None:
+        """Return the id of the content that a file has in the tree."""
+        known = self.tree.find(path)
+        return None if known is None or known.mode in {DIRECTORY, LINK} else known.id
 
 
-class _Content(NamedTuple):
-    """What was read of a file: all of it if that is one chunk, and compressed if it is new."""
+class _Changes:
+    """The changes of one step, which are put into the tree as they are found."""
 
-    size: int
-    sha256: str
-    blob: str | None
-    """Its git id, if the timeline has a base."""
-    data: bytes | None = None
-    packed: PackedChunk | None = None
+    def __init__(self, tree: WorkspaceTree) -> None:
+        self._tree = tree
+        self._removed: list[str] = []
+        self._entries: dict[str, Entry] = {}
+        self._before: dict[str, Entry] = {}
 
+    def remove(self, path: str) -> None:
+        """Note that an entry is gone, with everything below it."""
+        if self._note_before(path):
+            self._tree.remove(path)
+            self._removed.append(path)
 
-def _batches(files: Iterable[FileStat]) -> Iterator[list[FileStat]]:
-    """Yield the files in batches, each of one directory, for one thread at a time."""
-    for _, group in groupby(files, key=lambda each: parent_of(each.path)):
-        batch: list[FileStat] = []
-        room = CHUNK_SIZE
-        for each in group:
-            if batch and (room < each.size_bytes or len(batch) == _MAX_BATCH):
-                yield batch
-                batch, room = [], CHUNK_SIZE
-            batch.append(each)
-            room -= each.size_bytes
-        yield batch
+    def put(self, entry: Entry) -> None:
+        """Note that an entry is new, or differs."""
+        before = self._note_before(entry.path)
+        if before is not None and before.kind == "directory" != entry.kind:
+            self._tree.remove(entry.path)
+            self._removed.append(entry.path)
+        self._tree.put(entry)
+        self._entries[entry.path] = entry
 
+    def result(self) -> FileChanges:
+        """Return the changes."""
+        return FileChanges(
+            tuple(self._removed), tuple(self._entries.values()), tuple(self._before.values())
+        )
 
-def _describe(found: FileStat, known: Entry | None = None) -> Entry:
-    """Return the entry for anything but a file, or for a file whose content is that of `known`."""
-    if found.is_file and known is not None:
-        return replace(known, permissions=found.permissions)
-    if found.is_directory:
-        return Entry(found.path, "directory", found.permissions)
-    if found.link_target is not None:
-        return Entry(found.path, "link", found.permissions, target=found.link_target)
-    return Entry(found.path, "special", found.permissions)
-
-
-def _find_similar(known: Entry | None, number: int) -> Reference | None:
-    """Return the chunk with this number of a file as it is recorded, if it has one."""
-    if known is None:
-        return None
-    if known.blob is not None and number * CHUNK_SIZE < known.size:
-        return BaseChunk(known.blob, number)
-    return known.chunks[number] if number < len(known.chunks) else None
+    def _note_before(self, path: str) -> Entry | None:
+        found = self._tree.entry(path)
+        if found is not None and path not in self._entries:
+            self._before.setdefault(path, found)
+        return found
 
 
-def _hash(content: Content, *, has_base: bool) -> tuple[str, str | None]:
-    """Return the SHA-256 of a large file, and its git id if there is a base."""
-    digest = hashlib.sha256()
-    blob = hashlib.sha1(b"blob %d\0" % content.size, usedforsecurity=False)
-    for offset in range(0, content.size, CHUNK_SIZE):
+def _describe(found: FileStat) -> Entry:
+    """Return the entry for a directory or a special file."""
+    kind = "directory" if found.is_directory else "special"
+    return Entry(found.path, kind, found.permissions)
+
+
+def _store_large(
+    state: State, path: str, known: str | None, objects: StepObjects
+) -> tuple[str | None, int]:
+    """Store a file in chunks unless it is known; return its id, None if unreadable, and size."""
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            with state.open(path) as content:
+                size = content.size
+                if size <= (_MAX_WHOLE if known is None else MAX_SPLICE):
+                    data = content.read(0, size)
+                    return objects.add(data, known), len(data)
+                if known is not None and _hash(content, size) == known:
+                    return known, size
+                return objects.add_large(size, _chunks(content, size)), size
+        except ValueError:
+            continue  # it changed meanwhile
+        except OSError:
+            break
+    return None, 0
+
+
+def _hash(content: Content, size: int) -> str:
+    """Return git's id of a large file."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    for chunk in _chunks(content, size):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(content: Content, size: int) -> Iterator[bytes]:
+    for offset in range(0, size, _MAX_WHOLE):
         check_time("Recording")
-        data = content.read(offset, CHUNK_SIZE)
-        digest.update(data)
-        if has_base:
-            blob.update(data)
-    return digest.hexdigest(), blob.hexdigest() if has_base else None
+        yield content.read(offset, min(_MAX_WHOLE, size - offset))
 
 
 class CapturedSession(NamedTuple):
@@ -415,7 +373,7 @@ class SessionTracker:
             changed = _compare_items(before.as_tuple()[keep], added[0])
             if changed is not None:
                 return SliceChange(type_name(key[1]), log, ListChange(keep, (), changed))
-        stored = _storable(added)
+        stored = storable(added)
         if stored is not added:
             self._described.add(key)
         return SliceChange(type_name(key[1]), log, ListChange(keep, stored))
@@ -459,7 +417,7 @@ def _shared_length(first: Sequence[Any], second: Sequence[Any], most: int) -> in
     return next((at for at, (old, new) in pairs if old is not new and old != new), most)
 
 
-def _storable(items: Iterable[Any]) -> tuple[Any, ...]:
+def storable(items: Iterable[Any]) -> tuple[Any, ...]:
     """Return items that JSON can represent; one that it cannot becomes its description."""
     items = tuple(items)
     try:
@@ -473,5 +431,13 @@ def _storable_item(item: Any) -> Any:
     try:
         encode(item)
     except SerdeError as error:
-        return {"not_serializable": repr(item), "reason": str(error)}
+        return {"not_serializable": _shorten(item), "reason": str(error)}
     return item
+
+
+def _shorten(item: Any) -> str:
+    """Return a description of an item; one that is nested too deeply has only its type."""
+    try:
+        return repr(item)
+    except RecursionError:
+        return type(item).__name__

@@ -1,10 +1,9 @@
-"""The base of a timeline: the first files are those of a snapshot, and none is read again."""
+"""A history with the snapshots of its workspace, and the file that is made of it to be sent."""
 
 import errno
 import os
 import random
-import shutil
-import subprocess
+import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Event, Thread
@@ -14,9 +13,17 @@ import pytest
 
 from weakincentives.adapters import UserMessage
 from weakincentives.adapters.events import ModelResponded
-from weakincentives.filesystem import Content, HostFilesystem, Limits, ReadableFilesystem
+from weakincentives.filesystem import (
+    Content,
+    HostFilesystem,
+    Limits,
+    ReadableFilesystem,
+    StateReplaced,
+)
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.filesystem.host import select_tree
+from weakincentives.history.log import RecordLog
 from weakincentives.runtime import (
     ConversationStarted,
     PromptRendered,
@@ -24,14 +31,13 @@ from weakincentives.runtime import (
 )
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import (
-    BaseRecord,
     SessionRecorder,
     Timeline,
     TimelineError,
+    export_history,
     recorder,
 )
-from weakincentives.runtime.timeline.base import PIECE_SIZE, write_base
-from weakincentives.runtime.timeline.records import BASE, RecordReader
+from weakincentives.runtime.timeline.store import INDEX, PACK, PIECE_SIZE, SIGNATURE, STEP
 
 LARGE = 2_500_000
 Recorded = tuple[bytes, list[Mapping[str, object]]]
@@ -39,7 +45,18 @@ Recorded = tuple[bytes, list[Mapping[str, object]]]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    """Return the directory that has the snapshots too."""
+    return tmp_path / "git"
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
     return tmp_path / "run.timeline"
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of all files in a directory."""
+    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
 
 
 @pytest.fixture
@@ -123,10 +140,10 @@ def _edited(files: HostFilesystem) -> bytes:
 def test_an_edit_of_a_large_file_is_stored_as_what_differs(files: HostFilesystem, path: Path):
     session = Session()
     with record(files, path, session):
-        size = path.stat().st_size
+        size = size_of(path)
         files.write_bytes("large.bin", _edited(files))
         call(session)
-    assert path.stat().st_size - size < 10_000
+    assert size_of(path) - size < 10_000
 
 
 def test_content_of_the_base_is_not_stored_again(files: HostFilesystem, path: Path):
@@ -134,10 +151,10 @@ def test_content_of_the_base_is_not_stored_again(files: HostFilesystem, path: Pa
     with record(files, path, session):
         files.move("large.bin", "moved.bin")
         call(session)
-        size = path.stat().st_size
+        size = size_of(path)
         files.write_bytes("again.bin", files.read_bytes("moved.bin", limit=-1).content)
         call(session)
-    assert path.stat().st_size - size < 10_000
+    assert size_of(path) - size < 10_000
 
 
 def test_no_file_is_read_to_record_a_snapshot(
@@ -171,41 +188,34 @@ def cluttered(root: Path) -> Path:
     return root
 
 
-def test_what_is_left_out_is_not_in_the_file(
-    cluttered: Path, files: HostFilesystem, path: Path, tmp_path: Path
+def test_what_is_left_out_is_not_in_the_exported_file(
+    cluttered: Path, files: HostFilesystem, path: Path, exported: Path
 ):
-    with record(files, path, Session(), derived=True):
-        pass
-    with Timeline(path) as timeline:
-        seen = timeline.files(1)
-        assert not any(map(seen.exists, ("server.key", "copy.key", "src/out")))
+    session = Session()
+    with record(files, path, session, derived=True):
+        (cluttered / "later.key").write_text("secret content that comes later\n")
+        files.write("src/new.txt", "new")
+        files.invalidate()
+        call(session)
+    export_history(path, exported)
+    with Timeline(exported) as timeline:
+        assert timeline.verify() == []
+        known: set[str] = set()
+        ids = [each for step in timeline.steps for each in timeline.object_ids(step.number, known)]
+        contents = [timeline.objects.read(each)[1] for each in ids]
+        seen = timeline.files(2)
+        assert not any(map(seen.exists, ("server.key", "copy.key", "src/out", "later.key")))
         assert seen.read("copy.txt").content.startswith("shared")
-        base = timeline.step(1).base
-        assert base is not None
-        pieces = b"".join(_base_pieces(path))
-    pack = tmp_path / "x" / "pack-0.pack"
-    pack.parent.mkdir()
-    pack.write_bytes(pieces[: base.pack_size])
-    pack.with_suffix(".idx").write_bytes(pieces[base.pack_size :])
-    if shutil.which("git") is None:
-        pytest.skip("needs git")
-    git = ["git", "verify-pack", "-v", str(pack)]
-    listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout
-    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "repo")], check=True)
-    shutil.copytree(pack.parent, tmp_path / "repo/objects/pack", dirs_exist_ok=True)
-    for line in listed.splitlines():
-        if line[:40].isalnum():
-            show = ["git", "-C", str(tmp_path / "repo"), "cat-file", "-p", line[:40]]
-            content = subprocess.run(show, capture_output=True, check=True).stdout
-            assert b"secret" not in content, line
-            assert b"server.key" not in content, line
-
-
-def _base_pieces(path: Path) -> Iterator[bytes]:
-    with RecordReader(path) as reader:
-        for each in reader.scan():
-            if each.kind == BASE:
-                yield reader.read(each.offset, BASE)
+        assert timeline.files(1).read("copy.txt").content.startswith("shared")
+    assert not any(b"secret" in each or b"server.key" in each for each in contents)
+    with RecordLog(exported, SIGNATURE, read_only=True) as log:
+        records = list(log.read_new())
+        pack = b"".join(each.payload for each in records if each.kind == PACK)
+        index = b"".join(each.payload for each in records if each.kind == INDEX)
+    assert struct.unpack_from(">I", index, 8 + 255 * 4)[0] == len(ids), "more than the steps need"
+    assert struct.unpack_from(">I", pack, 8)[0] == len(ids)
+    steps = b"".join(each.payload for each in records if each.kind == STEP)
+    assert b"key" not in steps.replace(b"prompt_key", b"")
 
 
 def test_an_ignored_file_is_recorded_once_a_tool_writes_it(
@@ -220,12 +230,12 @@ def test_an_ignored_file_is_recorded_once_a_tool_writes_it(
         assert not timeline.files(2).exists("copy.key")
 
 
-# --- files that are cut off, damaged, continued, or of another kind ---
+# --- one file ---
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, path: Path) -> Recorded:
-    """Return the bytes of a timeline with a base and six steps, and the state after each."""
+def recorded(tmp_path: Path, exported: Path) -> Recorded:
+    """Return the bytes of an exported history of six steps, and the state after each."""
     root = tmp_path / "small"
     root.mkdir()
     for number in range(5):
@@ -233,67 +243,88 @@ def recorded(tmp_path: Path, path: Path) -> Recorded:
     states: list[Mapping[str, object]] = []
     session = Session()
     with (
-        HostFilesystem(root, git_dir=tmp_path / "git") as files,
-        record(files, path, session),
+        HostFilesystem(root, git_dir=tmp_path / "small-git") as files,
+        record(files, tmp_path / "small-git", session),
     ):
         states.append(state_of(files))
         for number in range(5):
             files.write(f"{number}.txt", f"{number}\n" * 40 + "x\n")
             call(session)
             states.append(state_of(files))
-    return path.read_bytes(), states
+    export_history(tmp_path / "small-git", exported)
+    return exported.read_bytes(), states
 
 
-def test_a_file_cut_off_anywhere_has_its_whole_steps(recorded: Recorded, path: Path):
+def test_an_exported_history_has_every_step(recorded: Recorded, exported: Path):
+    _, states = recorded
+    with Timeline(exported) as timeline:
+        assert (timeline.problem, timeline.verify()) == (None, [])
+        assert not timeline.is_recording
+        for number, state in enumerate(states, start=1):
+            assert state_of(timeline.files(number)) == state
+        assert len(timeline.session(6)[ToolInvoked].all()) == 5
+    with pytest.raises(FileExistsError):
+        export_history(exported, exported)
+    with pytest.raises(TimelineError, match="cannot be continued"):
+        SessionRecorder(Session(), exported, at=1)
+
+
+def test_an_exported_history_cut_off_anywhere_has_its_whole_steps(
+    recorded: Recorded, exported: Path
+):
     data, states = recorded
     seen = set()
     for size in range(16, len(data), 7):
-        path.write_bytes(data[:size])
+        exported.write_bytes(data[:size])
         try:
-            timeline = Timeline(path)
+            timeline = Timeline(exported)
         except TimelineError as error:
-            assert "empty or damaged" in str(error)
+            assert "empty or damaged" in str(error) or "Not a timeline" in str(error)
             continue
         with timeline:
             seen.add(len(timeline.steps))
-            assert timeline.problem is None or "not a whole record" in timeline.problem
+            assert (
+                "not a whole record" in (problem := timeline.problem or "") or "cut off" in problem
+            )
             for number in range(1, len(timeline.steps) + 1):
                 assert state_of(timeline.files(number)) == states[number - 1]
-    assert seen == set(range(6))
+    assert seen == set(range(7))
 
 
-def test_a_flipped_bit_is_never_taken_for_data(recorded: Recorded, path: Path):
+def test_a_flipped_bit_is_never_taken_for_data(recorded: Recorded, exported: Path):
     data, states = recorded
     opened = 0
     for place in range(16, len(data), 7):
         broken = bytearray(data)
         broken[place] ^= 1 << place % 8
-        path.write_bytes(broken)
+        exported.write_bytes(broken)
         try:
-            with Timeline(path) as timeline:
+            with Timeline(exported) as timeline:
                 assert timeline.verify() != []
                 opened += 1
-                for number in range(1, len(timeline.steps) + 1):
-                    assert state_of(timeline.files(number)) == states[number - 1]
+                for step in timeline.steps:
+                    assert state_of(timeline.files(step.number)) == states[step.number - 1]
         except TimelineError as error:
-            assert str(path) in str(error) or "byte" in str(error)
+            assert str(exported) in str(error) or "byte" in str(error)
     assert opened > 100
 
 
-def test_damage_names_the_file_and_the_step(recorded: Recorded, path: Path):
-    data, _ = recorded
-    broken = bytearray(data)
-    broken[data.index(b"PACK") + 40] ^= 255  # in the content of a file
-    path.write_bytes(broken)
+# --- continued, or of another kind ---
+
+
+def test_snapshots_can_be_pruned_and_the_steps_stay(files: HostFilesystem, path: Path, root: Path):
+    session = Session()
+    with record(files, path, session):
+        files.write("src/new.txt", "1")
+        files.write_bytes("huge.bin", random.Random(4).randbytes(LARGE))
+        call(session)
+        files.delete("large.bin")
+        files.history.prune(keep=0)
+        files.history.gc()
     with Timeline(path) as timeline:
-        assert any(str(path) in each for each in timeline.verify())
-    broken = bytearray(data)
-    broken[data.index(b"\xfftOc") + 1100] ^= 255  # in the index
-    path.write_bytes(broken)
-    with Timeline(path) as timeline:
-        assert timeline.problem is not None
-        assert timeline.problem.startswith("Step 1 and everything after it is lost")
-        assert str(path) in timeline.problem
+        assert timeline.verify() == []
+        assert timeline.files(2).stat("huge.bin").size_bytes == LARGE
+        assert timeline.files(1).stat("large.bin").size_bytes == LARGE
 
 
 def test_a_recording_with_a_base_continues(files: HostFilesystem, path: Path):
@@ -301,12 +332,12 @@ def test_a_recording_with_a_base_continues(files: HostFilesystem, path: Path):
     with record(files, path, session):
         files.write("src/new.txt", "1")
         call(session)
-        size = path.stat().st_size
+        size = size_of(path)
     files.write("src/other.txt", "2")
     with SessionRecorder(session, path, files, at=2):
         files.write_bytes("large.bin", _edited(files))
         call(session)
-    assert path.stat().st_size - size < 20_000
+    assert size_of(path) - size < 20_000
     with Timeline(path) as timeline:
         assert timeline.step(3).files.paths == ("src/other.txt",)
         assert state_of(timeline.files(timeline.last)) == state_of(files)
@@ -350,43 +381,47 @@ def recorder_paths(path: Path) -> tuple[str, ...]:
         return timeline.step(timeline.last).files.paths
 
 
-def test_a_base_of_several_records_is_read_across_them(root: Path, tmp_path: Path, path: Path):
+def test_a_pack_of_several_records_is_read_across_them(root: Path, path: Path, exported: Path):
     (root / "huge.bin").write_bytes(random.Random(2).randbytes(PIECE_SIZE + LARGE))
-    with HostFilesystem(root, git_dir=tmp_path / "git") as files:
+    with HostFilesystem(root, git_dir=path) as files:
         with record(files, path, Session()):
             pass
-        assert len(list(_base_pieces(path))) > 1
-        with Timeline(path) as timeline:
+        export_history(path, exported)
+        with Timeline(exported) as timeline:
             assert timeline.verify() == []
             assert timeline.files(1).content_hash("huge.bin") == files.content_hash("huge.bin")
 
 
-def test_a_snapshot_in_several_packs_is_read_from_the_files(
-    files: HostFilesystem, path: Path, caplog: pytest.LogCaptureFixture
-):
-    files.snapshot()
-    files.write("src/new.txt", "new")
-    with record(files, path, Session()):
-        pass
-    assert "Reading the files again" in caplog.text
+def test_a_history_elsewhere_has_its_own_files(files: HostFilesystem, tmp_path: Path):
+    path, session = tmp_path / "elsewhere", Session()
+    with record(files, path, session):
+        files.write("src/new.txt", "1")
+        call(session)
+        state = state_of(files)
+    files.cleanup()
     with Timeline(path) as timeline:
-        assert timeline.step(1).base is None
-        assert state_of(timeline.files(1)) == state_of(files)
+        assert timeline.verify() == []
+        assert state_of(timeline.files(2)) == state
 
 
-def test_a_timeline_of_the_first_version_continues_as_one_of_the_second(path: Path):
-    source = next(Path("tests/contrib/timelines").glob("*.timeline"))
-    assert source.read_bytes().startswith(b"wink-timeline 1\n")
-    shutil.copy(source, path)
+def test_the_mode_of_a_directory_belongs_to_a_step(files: HostFilesystem, path: Path, root: Path):
+    session = Session()
+    with record(files, path, session):
+        (root / "src").chmod(0o700)
+        (root / "empty").chmod(0o2770)
+        files.invalidate()
+        session.dispatch(StateReplaced("restore", "r"))
+        call(session)
+        (root / "empty").chmod(0o755)
+        session.dispatch(StateReplaced("restore", "r"))
+        call(session)
     with Timeline(path) as timeline:
-        last = timeline.last
-        before = state_of(timeline.files(last))
-        session = timeline.session(last, unknown="data")
-    with SessionRecorder(session, path, at=last):
-        pass
-    assert path.read_bytes().startswith(b"wink-timeline 2\n")
-    with Timeline(path) as timeline:
-        assert state_of(timeline.files(last)) == before
+        found = [timeline.files(number).stat("src").permissions for number in (1, 2, 3)]
+        assert found == [0o755, 0o700, 0o700]
+        found = [timeline.files(number).stat("empty").permissions for number in (1, 2, 3)]
+        assert found == [0o755, 0o2770, 0o755]
+        assert timeline.step(2).files.paths == ("empty", "src")
+        assert [each.permissions for each in timeline.step(2).files.before] == [0o755, 0o755]
 
 
 # --- a recording that begins in the background ---
@@ -397,11 +432,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     """Return an event that a recording waits for before it writes its base."""
     gate = Event()
 
-    def wait(*arguments: Any) -> BaseRecord:
+    def wait(*arguments: Any) -> str:
         assert gate.wait(60)
-        return write_base(*arguments)
+        return select_tree(*arguments)
 
-    monkeypatch.setattr(recorder, "write_base", wait)
+    monkeypatch.setattr(recorder, "select_tree", wait)
     yield gate
     gate.set()
 
@@ -470,10 +505,10 @@ def test_a_first_step_that_cannot_be_written_ends_the_recording_only(
     error: Exception,
     fact: str,
 ):
-    def fail(*_: object) -> BaseRecord:
+    def fail(*_: object) -> str:
         raise error
 
-    monkeypatch.setattr(recorder, "write_base", fail)
+    monkeypatch.setattr(recorder, "select_tree", fail)
     session = Session()
     with begin(files, path, session) as recording:
         call(session)

@@ -1,0 +1,135 @@
+"""One file of a history, to send: without what the recording left out."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from weakincentives.gitstore import DIRECTORY, PackTransaction, TreeEntry, encode_tree
+from weakincentives.history.log import RecordLog
+from weakincentives.posix import check_time, temporary_name
+from weakincentives.runtime.timeline.steps import FileChanges, StepRecord, TimelineError
+from weakincentives.runtime.timeline.store import (
+    END,
+    HEADER,
+    INDEX,
+    PACK,
+    PIECE_SIZE,
+    SIGNATURE,
+    STEP,
+    HistoryStore,
+    encode_step,
+)
+from weakincentives.runtime.timeline.timeline import Timeline
+from weakincentives.serde import encode
+
+_PRIVATE = "left_out"  # in the details of a step: what is not recorded, by name
+_MAX_WHOLE = 16 * 1024 * 1024
+
+
+def export_history(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Write the history in a directory to one new file, which `Timeline` reads.
+
+    It has the files of every step, and nothing else of the repository: what the recording left
+    out, such as ignored files, is in it neither by name nor by content.
+
+    Raises:
+        FileExistsError: The file exists.
+        TimelineError: The history is damaged.
+        OSError: The file cannot be written.
+    """
+    path = Path(target)
+    if os.path.lexists(path):
+        raise FileExistsError(f"File exists already: {str(path)!r}")
+    hidden = path.with_name(temporary_name())
+    try:
+        with Timeline(source) as timeline, RecordLog(hidden, SIGNATURE) as log:
+            _check_whole(timeline)
+            log.append(HEADER, lambda _: encode(timeline.header))
+            _append_objects(timeline, log)
+            for step in timeline.steps:
+                _append_step(step, log)
+            log.append(END, lambda _: b"")
+        hidden.rename(path)
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def import_history(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], root: str | os.PathLike[str]
+) -> None:
+    """Copy a history into a new directory, where it can be continued; `root` is the workspace.
+
+    Raises:
+        FileExistsError: The directory has steps already.
+        TimelineError: The history is damaged.
+        OSError: The directory cannot be written.
+    """
+    with Timeline(source) as timeline:
+        _check_whole(timeline)
+        store = HistoryStore.create(Path(target), Path(root), durable=True)
+        try:
+            store.append_header(encode(timeline.header))
+            pack = store.begin_objects().begin()
+            known: set[str] = set()
+            for step in timeline.steps:
+                for each in timeline.object_ids(step.number, known):
+                    _copy(timeline, each, pack)
+            trees = {step.tree for step in timeline.steps if step.tree is not None}
+            entries = [TreeEntry(each, DIRECTORY, each) for each in trees]
+            store.keep(pack.add("tree", encode_tree(entries)), pack)
+            for step in timeline.steps:
+                _append_step(step, store.log)
+        finally:
+            store.close()
+
+
+def _append_objects(timeline: Timeline, log: RecordLog) -> None:
+    """Append a pack with the files of all steps, and its index."""
+    with TemporaryDirectory(prefix="wink-export-") as directory:
+        place = Path(directory)
+        with PackTransaction(place, lambda _: False, durable=False) as pack:
+            known: set[str] = set()
+            for step in timeline.steps:
+                check_time("Export")
+                for each in timeline.object_ids(step.number, known):
+                    _copy(timeline, each, pack)
+            name = pack.finish()
+        if name is None:
+            return
+        for kind, suffix in ((PACK, ".pack"), (INDEX, ".idx")):
+            for piece in _pieces((place / name).with_suffix(suffix)):
+                log.append(kind, lambda _, piece=piece: piece)
+
+
+def _copy(timeline: Timeline, object_id: str, pack: PackTransaction) -> None:
+    found = timeline.objects.stream(object_id)
+    if found.kind == "blob" and found.size > _MAX_WHOLE:
+        pack.add_blob(found.size, found.chunks)
+    else:
+        pack.add(found.kind, b"".join(found.chunks))
+
+
+def _append_step(step: StepRecord, log: RecordLog) -> None:
+    """Append a step, whose tree is in the pack."""
+    details = {name: value for name, value in step.details.items() if name != _PRIVATE}
+    files = step.files if step.tree is not None else FileChanges()
+    public = replace(step, details=details, files=files, is_stored=step.tree is not None)
+
+    def make(number: int) -> bytes:
+        return encode_step(encode(replace(public, number=number)))
+
+    log.append(STEP, make)
+
+
+def _check_whole(timeline: Timeline) -> None:
+    """Raise if steps are lost, so that the others could not keep their numbers."""
+    if timeline.last != len(timeline.steps):
+        raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_SIZE):
+            yield piece

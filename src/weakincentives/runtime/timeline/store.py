@@ -1,0 +1,478 @@
+"""A history on disk: the log of its steps, and the objects of their files.
+
+It is a directory: a git repository, which may also have the snapshots of the workspace, and in
+it the log `steps`. Or it is one file, made to be sent: a log that has a pack with all objects too.
+A step has small new objects in its own record, so one append makes it durable; large ones are in a
+pack before the step is appended. The format is specified in `docs/reference/timeline-format.md`.
+"""
+
+import fcntl
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+from uuid import uuid4
+
+from weakincentives.errors import SnapshotError
+from weakincentives.gitstore import (
+    FILE,
+    EmbeddedPack,
+    LayeredObjects,
+    ObjectError,
+    ObjectStore,
+    PackedObjects,
+    PackError,
+    PackTransaction,
+    Repository,
+    TreeEntry,
+    encode_tree,
+    hash_object,
+)
+from weakincentives.history.log import LogError, Record, RecordLog
+from weakincentives.posix import open_regular
+from weakincentives.runtime.timeline.steps import TimelineError
+
+SIGNATURE = b"wink-steps 1\n"
+"""The first bytes of the log; the number is the version of the format."""
+HEADER, STEP, PACK, INDEX, END = b"H", b"S", b"P", b"I", b"E"
+PIECE_SIZE = 4 * 1024 * 1024
+"""Bytes of a pack in a record; only the last piece is shorter."""
+_MAX_EMBEDDED = 1024 * 1024  # bytes of new objects in a record
+_STEPS = "steps"
+_USERS = "steps.lock"
+_LENGTH = struct.Struct(">I")
+_OBJECT = struct.Struct(">20sIB")  # id, stored size and depth of an object in a record
+_SPLICE = struct.Struct(">20sII")  # id of a similar object, what to keep of its start and end
+_KEY = 20  # bytes of an id
+_MAX_DEPTH = 64  # splices of splices
+_MIN_SPLICE = 512  # bytes of an object
+MAX_SPLICE = 8 * 1024 * 1024
+"""Bytes of the largest object of which only what differs is stored."""
+_MAX_PAYLOADS = 4  # records that are held in memory
+_LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_EARLIER = b"wink-timeline "  # nothing that has this format was released
+
+
+class Embedded(NamedTuple):
+    """An object in a record: whole if its depth is 0, or else what differs from another one."""
+
+    data: bytes
+    depth: int = 0
+
+
+class StepObjects:
+    """The new content of one step: what is small is for its record, the rest in a pack."""
+
+    def __init__(
+        self,
+        begin_pack: Callable[[], PackTransaction],
+        is_known: Callable[[str], bool],
+        splice: Callable[[str, bytes], Embedded | None],
+    ) -> None:
+        """Store what is not known.
+
+        Args:
+            begin_pack: Called if there is too much for a record.
+            is_known: Returns whether a record has an object.
+            splice: Returns how content differs from that of an object; None if by too much.
+        """
+        self._begin_pack = begin_pack
+        self._is_known = is_known
+        self._splice = splice
+        self.known: set[str] = set()
+        """Further content that is stored already, by id."""
+        self._left = _MAX_EMBEDDED
+        self.embedded: dict[str, Embedded] = {}
+        self.packed: dict[str, None] = {}
+        self._pack: PackTransaction | None = None
+
+    @property
+    def pack(self) -> PackTransaction | None:
+        """The pack, if something is in it."""
+        return self._pack
+
+    def __contains__(self, object_id: str) -> bool:
+        """Return whether an object is stored already, or with this step."""
+        is_new = object_id in self.embedded or object_id in self.packed
+        return is_new or object_id in self.known or self._is_known(object_id)
+
+    def add(self, data: bytes, similar: str | None = None) -> str:
+        """Add a blob, of which there may be a similar one; return its id."""
+        object_id = hash_object("blob", data)
+        if object_id == similar or object_id in self:
+            return object_id
+        stored = None if similar is None or self._left < 0 else self._splice(similar, data)
+        stored = stored or Embedded(data)
+        if len(stored.data) <= self._left:
+            self._left -= len(stored.data)
+            self.embedded[object_id] = stored
+        else:
+            self.packed[self._open().add("blob", data)] = None
+        return object_id
+
+    def add_large(self, size: int, chunks: Iterable[bytes]) -> str:
+        """Add a blob that is not held in memory; return its id.
+
+        Raises:
+            ValueError: The chunks have another total size.
+        """
+        object_id = self._open().add_blob(size, chunks)
+        self.packed[object_id] = None
+        return object_id
+
+    def begin(self) -> PackTransaction:
+        """Return the pack; from now on everything is in it."""
+        self._left = -1
+        return self._open()
+
+    def _open(self) -> PackTransaction:
+        if self._pack is None:
+            self._pack = self._begin_pack()
+        return self._pack
+
+    def take_pack(self) -> PackTransaction:
+        """Return the pack, to be stored by the caller."""
+        pack = self.begin()
+        self._pack = None
+        return pack
+
+    def close(self) -> None:
+        """Drop what was not stored; idempotent."""
+        if self._pack is not None:
+            self._pack.__exit__(None, None, None)
+
+
+class _Place(NamedTuple):
+    """Where an object is: the record, and the bytes in its payload."""
+
+    offset: int
+    start: int
+    size: int
+    depth: int
+
+
+class StoredStep(NamedTuple):
+    """A step as it is in the log: its number, and its JSON."""
+
+    number: int
+    data: bytes
+
+
+def has_steps(path: Path) -> bool:
+    """Return whether there is a history at a path, and not only the snapshots of a workspace."""
+    return steps_file(path).exists()
+
+
+def steps_file(path: Path) -> Path:
+    """Return the file that grows with every step of a history."""
+    return path / _STEPS if path.is_dir() else path
+
+
+class HistoryStore:
+    """The log and the objects of a history: a directory, or a file that can only be read."""
+
+    def __init__(self, path: Path, *, read_only: bool = True, durable: bool = True) -> None:
+        """Open a history; `create` makes a new one.
+
+        Raises:
+            TimelineError: It is not a history, or has another version.
+            OSError: It cannot be read.
+        """
+        self.path: Path = path
+        self.header: bytes | None = None
+        """The header, once it was read."""
+        self.is_complete: bool = path.is_dir()
+        """Whether a file has all its steps, so far as it was read; a directory may grow."""
+        self.computed: dict[str, tuple[str, bytes]] = {}
+        """Objects that are not stored, by id: kind and content."""
+        self._stack = ExitStack()
+        self._places: dict[str, _Place] = {}
+        self._payloads: OrderedDict[int, bytes] = OrderedDict()
+        self._pieces: dict[bytes, list[tuple[int, int]]] = {PACK: [], INDEX: []}
+        self._packed: ObjectStore | None = None
+        self._objects: ObjectStore | None = None
+        self.repository: Repository | None = None
+        with self._stack, _translate_errors():
+            _refuse_earlier(path)
+            log = steps_file(path)
+            if path.is_dir():
+                if read_only:
+                    log.lstat()  # before the repository, which may belong to a filesystem only
+                self.repository = Repository.open(path, durable=durable)
+                self._stack.callback(self.repository.close)
+            if not read_only:
+                self._stack.enter_context(self._mark_as_used())
+            self.log: RecordLog = self._stack.enter_context(
+                RecordLog(log, SIGNATURE, durable=durable, read_only=read_only)
+            )
+            self._stack = self._stack.pop_all()
+
+    @classmethod
+    def create(cls, path: Path, root: Path, *, durable: bool) -> Self:
+        """Return a new history in a directory, which may have the snapshots of `root` already.
+
+        Raises:
+            FileExistsError: It has steps already, or is a file.
+            TimelineError: It is a directory of somebody else.
+        """
+        if os.path.lexists(path / _STEPS) or path.is_file():
+            raise FileExistsError(f"History exists already: {str(path)!r}")
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        with _translate_errors():
+            Repository.create(path, root=root, durable=durable).close()
+        return cls(path, read_only=False, durable=durable)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a process is recording to it."""
+        try:
+            descriptor = os.open(self.path / _USERS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # some file systems have no locks
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Everything that the steps refer to.
+
+        Raises:
+            ObjectError: The pack of a file is damaged.
+        """
+        if self._objects is None:
+            self._objects = LayeredObjects(self._read_base(), self._find)
+        return self._objects
+
+    def read_new(self) -> Iterator[StoredStep]:
+        """Yield the steps that other processes have appended since the last call."""
+        for record in self.log.read_new():
+            if record.kind == HEADER:
+                self.header = self.header or record.payload
+            elif record.kind == STEP:
+                yield StoredStep(record.number, self._index(record))
+            elif record.kind == END:
+                self.is_complete = True
+            elif record.kind in self._pieces:
+                self._pieces[record.kind].append((record.offset, len(record.payload)))
+
+    def append_header(self, data: bytes) -> None:
+        """Append the header of a new history."""
+        self.log.append(HEADER, lambda _: data)
+
+    def append(self, make: Callable[[int], bytes], objects: StepObjects | None = None) -> int:
+        """Append a step with its new content; `make` returns the step for its number.
+
+        Raises:
+            LogError: It is too large.
+            OSError: It could not be written.
+        """
+        if objects is not None and objects.pack is not None:
+            entries = [TreeEntry(each, FILE, each) for each in objects.packed]
+            pack = objects.take_pack()
+            self.keep(pack.add("tree", encode_tree(entries)), pack)
+        embedded = {} if objects is None else objects.embedded
+        payloads: list[bytes] = []
+
+        def encode(number: int) -> bytes:
+            payloads.append(_encode(make(number), embedded))
+            return payloads[0]
+
+        number = self.log.append(STEP, encode)
+        self._index(Record(STEP, number, payloads[0], self.log.written_at))
+        return number
+
+    def begin_objects(self) -> StepObjects:
+        """Return where the content of the next step is collected."""
+        assert self.repository is not None
+        begin_pack = self.repository.objects.begin_pack
+        return StepObjects(begin_pack, self._places.__contains__, self._splice)
+
+    def keep(self, tree: str, pack: PackTransaction) -> None:
+        """Store a pack, and keep what a tree refers to."""
+        assert self.repository is not None
+        with pack:
+            self.repository.keep(f"step-{uuid4().hex}", tree, pack)
+
+    def close(self) -> None:
+        """Close the files; idempotent."""
+        self._stack.close()
+
+    def _mark_as_used(self) -> ExitStack:
+        """Hold a shared lock, so that others know of the recording."""
+        stack = ExitStack()
+        descriptor = os.open(self.path / _USERS, _LOCK_FILE, 0o600)
+        stack.callback(os.close, descriptor)
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return stack
+
+    def _find(self, object_id: str) -> tuple[str, bytes] | None:
+        """Return an object that is computed, or in the record of a step."""
+        if object_id in self.computed or object_id not in self._places:
+            return self.computed.get(object_id)
+        splices: list[bytes] = []
+        base, depth = self._read_base(), _MAX_DEPTH + 1
+        place = self._places.get(object_id)
+        # content may be in a pack and in a later step too, which may refer to it
+        while place is not None and not base.is_packed(object_id):
+            if place.depth >= depth:
+                raise ObjectError(f"Object refers to a later one: {object_id!r}")
+            depth = place.depth
+            splices.append(self._stored(object_id, place))
+            if not depth:
+                break
+            object_id = splices[-1][:_KEY].hex()
+            place = self._places.get(object_id)
+        content = splices.pop() if depth == 0 else base.read(object_id)[1]
+        for each in reversed(splices):
+            content = _apply_splice(content, each)
+        return "blob", content
+
+    def _stored(self, object_id: str, place: "_Place") -> bytes:
+        """Return an object as it is in a record."""
+        try:
+            return self._payload(place.offset)[place.start : place.start + place.size]
+        except LogError as error:
+            raise ObjectError(f"Object is damaged: {object_id!r}: {error}") from error
+
+    def _splice(self, similar: str, data: bytes) -> Embedded | None:
+        """Return how content differs from that of an object; None if it is stored whole."""
+        place = self._places.get(similar)
+        depth = 1 if place is None else place.depth + 1
+        if depth > _MAX_DEPTH or not _MIN_SPLICE <= len(data) <= MAX_SPLICE:
+            return None
+        with suppress(ObjectError):
+            if self.objects.size_of(similar) > MAX_SPLICE:
+                return None
+            _, before = self.objects.read(similar)
+            start, stop = _shared_ends(before, data)
+            if (len(data) - start - stop) * 2 < len(data):
+                head = _SPLICE.pack(bytes.fromhex(similar), start, stop)
+                return Embedded(head + data[start : len(data) - stop], depth)
+        return None
+
+    def _payload(self, offset: int) -> bytes:
+        found = self._payloads.get(offset)
+        if found is None:
+            found = self._payloads[offset] = self.log.read(offset).payload
+            if len(self._payloads) > _MAX_PAYLOADS:
+                self._payloads.popitem(last=False)
+        return found
+
+    def _index(self, record: Record) -> bytes:
+        """Remember where the objects of a step are; return its JSON."""
+        payload = record.payload
+        if len(payload) < _LENGTH.size:
+            return b""
+        at = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
+        data = payload[_LENGTH.size : at]
+        while at + _OBJECT.size <= len(payload):
+            key, size, depth = _OBJECT.unpack_from(payload, at)
+            at += _OBJECT.size
+            self._places.setdefault(key.hex(), _Place(record.offset, at, size, depth))
+            at += size
+        return data
+
+    def _read_base(self) -> ObjectStore:
+        """Return the objects in packs."""
+        if self.repository is not None:
+            return self.repository.objects
+        if self._packed is None:
+            self._packed = self._open_pack()
+        return self._packed
+
+    def _open_pack(self) -> ObjectStore:
+        """Return the objects in the pack of a file."""
+        pieces = self._pieces[PACK]
+        index = b"".join(self.log.read(offset).payload for offset, _ in self._pieces[INDEX])
+        if any(size != PIECE_SIZE for _, size in pieces[:-1]):
+            raise ObjectError(f"The pack has lost a part: {str(self.path)!r}")
+        size = sum(size for _, size in pieces)
+        try:
+            return PackedObjects(EmbeddedPack(self._read_pack, size, index, str(self.path)))
+        except PackError as error:
+            raise ObjectError(f"The files of the steps are damaged: {error}") from error
+
+    def _read_pack(self, offset: int, size: int) -> bytes:
+        number, start = divmod(offset, PIECE_SIZE)
+        return self._payload(self._pieces[PACK][number][0])[start : start + size]
+
+
+@contextmanager
+def _translate_errors() -> Generator[None, None, None]:
+    """Turn errors of the log and of the repository into those of a timeline."""
+    try:
+        yield
+    except (LogError, SnapshotError) as error:
+        raise TimelineError(str(error).replace("wink-steps file", "timeline")) from error
+
+
+def _refuse_earlier(path: Path) -> None:
+    """Raise for a link, and for a file in the format that was used before histories."""
+    if path.is_symlink():
+        raise TimelineError(f"History is a link, which is not followed: {str(path)!r}")
+    if not path.is_file():
+        return
+    descriptor, _ = open_regular(path)
+    try:
+        found = os.pread(descriptor, len(_EARLIER), 0)
+    finally:
+        os.close(descriptor)
+    if found == _EARLIER:
+        raise TimelineError(
+            f"Timeline has a format of an unreleased version: {str(path)!r}"
+            " (record the session again)"
+        )
+
+
+def _apply_splice(content: bytes, splice: bytes) -> bytes:
+    """Return the content that differs from another one as `splice` says."""
+    if len(splice) < _SPLICE.size:
+        raise ObjectError("A step has content that is cut off")
+    _, start, stop = _SPLICE.unpack_from(splice)
+    if start + stop > len(content):
+        raise ObjectError("A step has content that does not fit to an earlier one")
+    return content[:start] + splice[_SPLICE.size :] + content[len(content) - stop :]
+
+
+def _shared_ends(before: bytes, after: bytes) -> tuple[int, int]:
+    """Return how many bytes both begin with, and how many of the others both end with."""
+    most = min(len(before), len(after))
+    start = _shared_length(before, after, most)
+    stop = _shared_length(before[start:][::-1], after[start:][::-1], most - start)
+    return start, stop
+
+
+def _shared_length(first: bytes, second: bytes, most: int) -> int:
+    """Return how many bytes both begin with; halving, because comparing bytes is fast."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            most = middle - 1
+    return low
+
+
+def _encode(step: bytes, embedded: Mapping[str, Embedded]) -> bytes:
+    """Return the payload of a record: a step and its objects."""
+    parts = [_LENGTH.pack(len(step)), step]
+    for object_id, (data, depth) in embedded.items():
+        parts += [_OBJECT.pack(bytes.fromhex(object_id), len(data), depth), data]
+    return b"".join(parts)
+
+
+def encode_step(step: bytes) -> bytes:
+    """Return the payload of a step whose objects are elsewhere."""
+    return _encode(step, {})
