@@ -70,20 +70,20 @@ def test_remote_access_still_needs_the_token(tmp_path: Path) -> None:
 
 def test_an_export_masks_keys_and_replaces_nothing(wink: Wink, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
-    done = wink("debug", record(tmp_path), "--export", target)
+    done = wink("export", record(tmp_path), "--to", target)
     assert done.code == 0
     assert "masked" in done.err
     assert target.stat().st_size > 10_000
     assert KEY not in target.read_text()
-    again = wink("debug", tmp_path / "run.timeline", "--export", target)
+    again = wink("export", tmp_path / "run.timeline", "--to", target)
     assert again.code == 1
     assert "exists" in again.err
 
 
-def test_show_secrets_is_for_exports(wink: Wink, tmp_path: Path) -> None:
-    done = wink("debug", record(tmp_path), "--show-secrets")
+def test_show_secrets_is_for_pages(wink: Wink, tmp_path: Path) -> None:
+    done = wink("export", record(tmp_path), "--to", tmp_path / "dump", "--show-secrets")
     assert done.code == 2
-    assert "--export" in done.err
+    assert "--show-secrets needs --to FILE.html" in done.err
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_without_a_run_the_newest_is_shown(wink: Wink, tmp_path: Path) -> None:
     recorded = record(tmp_path / "elsewhere")
     with new_run(new_session_id(), tmp_path) as run:
         shutil.copytree(recorded.with_suffix(".timeline"), steps_path(run))
-    done = wink("debug", "--export", tmp_path / "page.html")
+    done = wink("export", "--to", tmp_path / "page.html")
     assert done.code == 0
     assert (tmp_path / "page.html").exists()
 

@@ -90,9 +90,11 @@ class Capable(Plain):
         self.calls.append("move")
         self.backend.move(source, destination, overwrite=overwrite)
 
-    def replace_content(self, path: str, content: bytes) -> WriteResult:
+    def replace_content(
+        self, path: str, content: bytes, *, expected: bytes | None = None
+    ) -> WriteResult:
         self.calls.append("replace_content")
-        return self.backend.replace_content(path, content)
+        return self.backend.replace_content(path, content, expected=expected)
 
 
 def executor(fs: Filesystem, session: Session, *more: Tool[Any, Any]) -> ToolExecutor:

@@ -223,3 +223,70 @@ def test_what_a_person_saved_before_a_call_is_in_the_state_before(
     assert host.view(states.after).read("a").content == NEW
     host.restore(states.before, expect=states.after)
     assert contents(host) == {"a": MINE}
+
+
+def test_a_save_just_after_a_call_is_not_taken_for_what_the_call_left(
+    host: HostFilesystem, tmp_path: Path
+) -> None:
+    host.write("a", OLD)
+    host.snapshot()
+    found: list[CallStates] = []
+    host.subscribe_changes(lambda changes: found.append(host.record_changes(changes)))
+
+    def hook(point: str) -> None:
+        if point == "journal.ended" and not found:
+            replace_file(tmp_path / "root" / "a")
+
+    with fault_hook(hook), host.savepoint():
+        host.write("a", NEW)
+        host.write("b", NEW)
+    (states,) = found
+    assert host.view(states.after).read("a").content == OLD
+    assert states.later is not None
+    assert host.view(states.later).read("a").content == MINE
+    host.restore(states.before, expect=states.after)
+    assert contents(host) == {"a": MINE}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_undo_is_reported_and_can_be_undone_with_its_directories(
+    host: HostFilesystem, *, inside: bool
+) -> None:
+    host.snapshot()
+    found: list[CallStates] = []
+    host.subscribe_changes(lambda changes: found.append(host.record_changes(changes)))
+    with host.savepoint():
+        host.write("d/e/f", NEW)
+    for at, expected in ((0, {}), (1, {"d/e/f": NEW}), (2, {})):
+        with host.savepoint() if inside else nullcontext():
+            host.restore(found[at].before, expect=found[at].after)
+        assert contents(host) == expected
+        assert host.exists("d") == bool(expected)
+        assert found[-1].paths == ("d", "d/e", "d/e/f")
+        assert found[-1].known is None
+
+
+def test_what_is_undone_already_is_no_conflict(host: HostFilesystem) -> None:
+    host.write("d/a", OLD)
+    before = host.snapshot()
+    host.delete("d", recursive=True)
+    host.write("b", NEW)
+    after = host.snapshot()
+    host.delete("b")
+    host.mkdir("d")
+    host.restore(before, paths=["d/a", "b"], expect=after)
+    assert contents(host) == {"d/a": OLD}
+    host.restore(before, expect=after)  # nothing is left
+    assert contents(host) == {"d/a": OLD}
+
+
+def test_an_undo_that_is_refused_leaves_nothing_to_a_rollback(host: HostFilesystem) -> None:
+    host.write("a", OLD)
+    before = host.snapshot()
+    host.write("a", NEW)
+    host.write("b", NEW)
+    after = host.snapshot()
+    host.write("b", MINE)
+    with pytest.raises(StaleRestoreError), host.savepoint():
+        host.restore(before, expect=after)
+    assert contents(host) == {"a": NEW, "b": MINE}

@@ -541,3 +541,24 @@ def test_nothing_forgets_the_snapshot_of_an_open_transaction(
     assert not fs.history.list()
     if isinstance(fs, HostFilesystem):
         fs.cleanup()
+
+
+def test_what_is_rolled_back_with_a_command_is_named_and_can_be_had_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "root").mkdir()
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
+        files.write("a", "old")
+        with (
+            pytest.raises(ValueError, match="cancelled"),
+            transaction(Session(), files, bypasses_filesystem=True),
+        ):
+            (tmp_path / "root" / "a").write_text("mine")  # a person, or the command
+            raise ValueError("cancelled")
+        assert files.read("a").content == "old"
+        assert files.replaced is not None
+        (message,) = [each.message for each in caplog.records if "Rolled back" in each.message]
+        assert message.count("a. To get") == 1
+        assert str(files.replaced.snapshot_id) in message
+        files.restore(files.replaced, paths=["a"])
+        assert files.read("a").content == "mine"

@@ -1,4 +1,4 @@
-"""`wink debug`: look at a recorded session in the browser, or write it to one HTML file."""
+"""`wink debug`: look at a recorded session in the browser."""
 
 import json
 import webbrowser
@@ -10,8 +10,7 @@ import click
 from weakincentives.cli.completion import complete_run
 from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
 from weakincentives.cli.terminal import echo
-from weakincentives.cli.units import format_count
-from weakincentives.debug import SnapshotStore, export_page
+from weakincentives.debug import SnapshotStore
 from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 from weakincentives.runtime.timeline import has_steps
 
@@ -29,13 +28,6 @@ from weakincentives.runtime.timeline import has_steps
 @click.option(
     "--json", "as_json", is_flag=True, help="Print URL and token as JSON; open no browser."
 )
-@click.option(
-    "--export",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the session to one HTML file to send, and end.",
-)
-@click.option("--show-secrets", is_flag=True, help="Do not mask keys in the exported file.")
 def command(
     *,
     run: str,
@@ -44,8 +36,6 @@ def command(
     allow_remote: bool,
     no_open: bool,
     as_json: bool,
-    export: Path | None,
-    show_secrets: bool,
 ) -> None:
     """Look at a recorded session in the browser.
 
@@ -53,15 +43,10 @@ def command(
     of a directory of them. The page shows every step: what the model said and called, the files
     as they were, what changed.
     """
-    if show_secrets and export is None:
-        raise click.UsageError("--show-secrets needs --export; the page itself masks nothing")
     with closing(SnapshotStore(_find_session(run))) as store:
-        if export is not None:
-            _export(store, export, show_secrets=show_secrets)
-        else:
-            server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
-            with suppress(KeyboardInterrupt):
-                server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
+        server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
+        with suppress(KeyboardInterrupt):
+            server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
 
 
 def _find_session(argument: str) -> Path:
@@ -80,11 +65,3 @@ def _announce(address: ServerAddress, *, as_json: bool, opens: bool) -> None:
     echo("Press Ctrl-C to stop.")
     if opens:
         webbrowser.open(address.url)
-
-
-def _export(store: SnapshotStore, target: Path, *, show_secrets: bool) -> None:
-    size = export_page(store.session(), target, show_secrets=show_secrets)
-    masked = (
-        "" if show_secrets else "; what looks like a key is masked, but read it before you send it"
-    )
-    echo(f"Wrote {target} ({format_count(size, 'byte')}){masked}")

@@ -60,6 +60,9 @@ COMMANDS: Mapping[str, CommandSource] = {
     "diff": CommandSource(
         "weakincentives.cli.timeline.diff", "Compare the files of two steps of a run."
     ),
+    "export": CommandSource(
+        "weakincentives.cli.export", "Write a run to one file to send, or as a dump."
+    ),
     "fork": CommandSource("weakincentives.cli.timeline.fork", "Begin a branch at a step of a run."),
     "log": CommandSource("weakincentives.cli.timeline.log", "List the steps of a run."),
     "mcp": CommandSource(

@@ -249,6 +249,16 @@ class Lockable(Protocol):
 
 
 @runtime_checkable
+class Reversible(Protocol):
+    """Stores the state before each restore, so that it can be undone."""
+
+    @property
+    def replaced(self) -> FilesystemSnapshot | None:
+        """The state before the last restore; None if it could not be stored."""
+        ...
+
+
+@runtime_checkable
 class Pinnable(Protocol):
     """Can protect a snapshot from being pruned."""
 
@@ -307,8 +317,13 @@ class Movable(Protocol):
 class Rewritable(Protocol):
     """Replaces a file of any size in one step."""
 
-    def replace_content(self, path: str, content: bytes) -> WriteResult:
-        """Replace the bytes of an existing file; the limit on one write does not apply."""
+    def replace_content(
+        self, path: str, content: bytes, *, expected: bytes | None = None
+    ) -> WriteResult:
+        """Replace the bytes of an existing file, if it has the `expected` bytes.
+
+        The limit on one write does not apply.
+        """
         ...
 
 

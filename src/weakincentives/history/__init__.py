@@ -16,6 +16,7 @@ from weakincentives.history.entries import EntryState as EntryState
 from weakincentives.history.entries import LiveTree as LiveTree
 from weakincentives.history.entries import PathChange as PathChange
 from weakincentives.history.entries import Place as Place
+from weakincentives.history.entries import is_written as is_written
 from weakincentives.history.entries import open_file as open_file
 from weakincentives.history.entries import read_attributes as read_attributes
 from weakincentives.history.entries import write_sparse as write_sparse

@@ -87,6 +87,8 @@ class ChangeRequest:
     on_conflict: Policy = "refuse"
     attributes: Attributes = field(default_factory=dict[str, Mapping[str, bytes]])
     """The extended attributes of files that are created again."""
+    removed_attributes: Attributes | None = None
+    """The extended attributes that removed files are expected to have, if they matter."""
     durable: bool = True
     """Whether the change survives a power failure; otherwise only the death of the process."""
 
@@ -487,7 +489,10 @@ class _Change:
     def _is_expected(self, operation: Operation) -> bool:
         if not matches(self._tree, operation.slot, operation.before):
             return False
-        attributes = self._attributes.get(operation.path)
+        attributes: Mapping[str, bytes] | None = self._attributes.get(operation.path)
+        removed = self._request.removed_attributes
+        if operation.action == "remove" and operation.before.kind == "file" and removed is not None:
+            attributes = removed.get(operation.path, {})
         return attributes is None or read_attributes(self._tree, operation.slot) == attributes
 
     def _check_all_displaced(self, record: ChangeRecord, rollback: Rollback) -> None:

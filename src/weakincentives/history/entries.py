@@ -274,16 +274,25 @@ def has_writer(tree: LiveTree, path: str) -> bool | None:
 
 
 def has_writer_at(place: Place) -> bool | None:
-    """Return whether a process has a file open for writing; None if that is unknown.
-
-    The kernel grants a read lease only to the owner, and only while there is no writer.
-    """
+    """Return whether a process has a file open for writing; None if that is unknown."""
     try:
         with open_file(place) as descriptor:
-            # a process that opens it for writing sends a signal, and SIGIO would kill us
-            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            return is_written(descriptor)
+    except OSError:
+        return None
+
+
+def is_written(descriptor: int) -> bool | None:
+    """Return whether a process has an open file open for writing; None if that is unknown.
+
+    The kernel grants a read lease only to the owner, and only while there is no writer: neither
+    a descriptor nor a memory mapping whose descriptor is closed.
+    """
+    try:
+        # a process that opens it for writing sends a signal, and SIGIO would kill us
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
         return True if error.errno == errno.EAGAIN else None
     except AttributeError:

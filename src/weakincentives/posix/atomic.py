@@ -365,8 +365,11 @@ def _may_write(found: os.stat_result) -> bool:
     return bool(found.st_mode & 0o002)
 
 
-def copy_ownership(target: int, directory: int, name: str, permissions: int | None) -> None:
-    """Give a new file the owner, and by default the permissions, of the one it replaces."""
+def copy_ownership(target: int, directory: int, name: str, permissions: int | None) -> bool:
+    """Give a new file the owner, and by default the permissions, of the one it replaces.
+
+    Return whether there is one.
+    """
     try:
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -380,6 +383,7 @@ def copy_ownership(target: int, directory: int, name: str, permissions: int | No
             os.fchown(target, old.st_uid, old.st_gid)
     if permissions is not None:
         os.fchmod(target, permissions & 0o777)
+    return old is not None
 
 
 class AtomicFile:

@@ -5,6 +5,7 @@ through the filesystem; a snapshot also undoes changes behind its back, by a she
 an undo log or a full before-image needs nothing but the filesystem protocol.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -29,9 +30,12 @@ from weakincentives.filesystem import (
     PermissionsChanged,
     Pinnable,
     ReadableFilesystem,
+    Reversible,
     Snapshotable,
     SnapshotableFilesystem,
     StateReplaced,
+    Viewable,
+    diff,
     diff_since,
 )
 from weakincentives.filesystem.base import (
@@ -41,6 +45,7 @@ from weakincentives.filesystem.base import (
     is_binary,
     open_savepoint,
 )
+from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
     UndoLog,
@@ -55,6 +60,9 @@ from weakincentives.runtime.telemetry.tracing import (
     restore_snapshot,
     take_snapshot,
 )
+
+_MAX_NAMED = 20  # paths in a message
+_log = logging.getLogger(__name__)
 
 
 class RollbackHandle(ABC):
@@ -281,14 +289,37 @@ class _SnapshotRollback(RollbackHandle):
             try:
                 self._invalidate()
                 restore_snapshot(self._snapshotable, self._snapshot)
+                self._name_replaced()
             finally:
                 self._hold.end()
+
+    def _name_replaced(self) -> None:
+        """Log what was rolled back: some of it may be what a person saved meanwhile."""
+        files = self._snapshotable
+        replaced = files.replaced if isinstance(files, Reversible) else None
+        if replaced is None or not isinstance(files, Viewable):
+            return
+        then, now = files.view(replaced), files.view(self._snapshot)
+        if isinstance(then, ReadableFilesystem) and isinstance(now, ReadableFilesystem):
+            paths = [each.path for each in diff(now, then, renames=False).entries]
+            if paths:
+                _log.warning(
+                    "Rolled back with a command, whoever changed it meanwhile: %s. To get a path"
+                    " back, restore it from snapshot %s",
+                    ", ".join(map(display_path, paths[:_MAX_NAMED])) + _count_more(paths),
+                    replaced.snapshot_id,
+                )
 
     def _invalidate(self) -> None:
         if _reported_programs(self._snapshotable) != self._reported:
             return  # files were changed by a sandbox, and the filesystem knows where to look
         if isinstance(self._snapshotable, HostBacked):
             self._snapshotable.invalidate()
+
+
+def _count_more(paths: Sequence[str]) -> str:
+    more = len(paths) - _MAX_NAMED
+    return f" and {more:,} more" if more > 0 else ""
 
 
 def _reported_programs(filesystem: SnapshotableFilesystem) -> int:

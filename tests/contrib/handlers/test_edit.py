@@ -1,7 +1,7 @@
 """`edit_file`: replacements, messages, and the bytes that are preserved."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.handlers import edit
 from weakincentives.contrib.tools.handlers.edit import edit_file
-from weakincentives.contrib.tools.requests import EditFileParams, TextEdit
+from weakincentives.contrib.tools.requests import ApplyPatchParams, EditFileParams, TextEdit
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.filesystem import (
     MAX_WRITE_LENGTH,
@@ -23,6 +23,7 @@ from weakincentives.filesystem import (
     Limits,
 )
 from weakincentives.filesystem.testing import MockFilesystem
+from weakincentives.posix.faults import fault_hook
 
 PROGRAM = "def area(a, b):\n    return a * b\n\n\ndef circle(r):\n    return 3 * r * r\n"
 
@@ -386,3 +387,43 @@ def test_a_short_edit_cannot_make_a_file_huge(
 ):
     workspace.fs.write("a.txt", "x\n" * 1_000)
     assert fact in workspace.refused(EditFileParams("a.txt", edits=edits))
+
+
+def _saving(root: Path, texts: list[str]) -> Callable[[str], None]:
+    """Save the next of the texts just before the file is exchanged."""
+
+    def save(point: str) -> None:
+        if point == "journal.recorded" and texts:
+            (root / "other").write_text(texts.pop(0))
+            (root / "other").rename(root / "file")
+
+    return save
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        EditFileParams("file", "one", "two"),
+        ApplyPatchParams("*** Begin Patch\n*** Update File: file\n-one\n+two\n*** End Patch"),
+    ],
+    ids=["edit", "patch"],
+)
+def test_an_edit_is_made_in_what_a_person_saved_meanwhile(tmp_path: Path, request_: Any):
+    with HostFilesystem(tmp_path) as fs:
+        workspace = Workspace(fs)
+        fs.write("file", "one\n")
+        with fault_hook(_saving(tmp_path, ["saved\none\n", "again\none\n"])):
+            workspace.done(request_)
+        assert fs.read("file").content == "again\ntwo\n"
+        assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_edit_gives_up_if_a_person_saves_without_pause(tmp_path: Path):
+    with HostFilesystem(tmp_path) as fs:
+        workspace = Workspace(fs)
+        fs.write("file", "one\n")
+        with fault_hook(_saving(tmp_path, [f"{number}\none\n" for number in range(9)])):
+            outcome = workspace.call(EditFileParams("file", "one", "two"))
+        assert not outcome.result.success
+        assert "Changed by another program since it was read; read it again" in outcome.text
+        assert fs.read("file").content == "2\none\n"

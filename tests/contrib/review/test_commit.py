@@ -14,6 +14,7 @@ from tests.posix.forks import is_killed_at
 from weakincentives.contrib.review import (
     CommitError,
     Review,
+    WorkingCopy,
     commit_changes,
     commit_to_branch,
     open_copy,
@@ -461,3 +462,111 @@ def test_a_link_that_becomes_a_directory_is_committed(repository: Path, tmp_path
         assert commit_changes(review, "Do it\n").paths == ("link", "link/new")
     assert shown(repository) == "D\tlink\nA\tlink/new\n"
     assert git(repository, "status", "--short") == ""
+
+
+# --- the index ---
+
+
+def stage_partly(repository: Path) -> tuple[str, str]:
+    """Stage one edit of a file and leave another one in the directory; return both states."""
+    staged = LINES.replace("1\n", "one, staged\n", 1)
+    (repository / "src/app.py").write_text(staged)
+    git(repository, "add", "src/app.py")
+    saved = staged.replace("\n5\n", "\nfive, not staged\n")
+    (repository / "src/app.py").write_text(saved)
+    return staged, saved
+
+
+def staged_text(repository: Path) -> str:
+    return git(repository, "show", ":src/app.py")
+
+
+def commit_beside(repository: Path, tmp_path: Path) -> WorkingCopy:
+    """Commit what an agent did beside a partly staged file."""
+    copy = working_copy(repository, place=tmp_path / "place")
+    agent = (copy.root / "src/app.py").read_text().replace("20\n", "twenty\n")
+    (copy.root / "src/app.py").write_text(agent)
+    (copy.root / "new").write_text("new\n")
+    with Review(copy) as review:
+        assert commit_changes(review, "Do it\n").commit
+    return copy
+
+
+def test_an_undo_restores_the_index_of_a_partly_staged_file(
+    repository: Path, tmp_path: Path
+) -> None:
+    staged, saved = stage_partly(repository)
+    before = git(repository, "ls-files", "--stage"), git(repository, "status", "--short")
+    copy = commit_beside(repository, tmp_path)
+    assert staged_text(repository) == staged.replace("20\n", "twenty\n")
+    with Review(open_copy(copy.place)) as review:
+        assert undo_commit(review)
+        review.undo()
+    assert staged_text(repository) == staged
+    assert (repository / "src/app.py").read_text() == saved
+    after = git(repository, "ls-files", "--stage"), git(repository, "status", "--short")
+    assert after == before
+
+
+def test_an_undo_leaves_what_was_staged_since(repository: Path, tmp_path: Path) -> None:
+    stage_partly(repository)
+    copy = commit_beside(repository, tmp_path)
+    later = LINES.replace("7\n", "seven, staged later\n", 1)
+    (tmp_path / "later").write_text(later)
+    object_id = git(repository, "hash-object", "-w", tmp_path / "later").strip()
+    git(repository, "update-index", "--cacheinfo", f"100644,{object_id},src/app.py")
+    with Review(open_copy(copy.place)) as review:
+        undo_commit(review)
+        review.undo()
+    assert staged_text(repository) == later
+    assert "new" not in git(repository, "ls-files").split()
+
+
+def test_an_undo_waits_for_nobody_and_changes_nothing_under_the_lock_of_git(
+    repository: Path, tmp_path: Path
+) -> None:
+    stage_partly(repository)
+    copy = commit_beside(repository, tmp_path)
+    head, index = git(repository, "rev-parse", "HEAD"), staged_text(repository)
+    (repository / ".git/index.lock").touch()
+    with Review(open_copy(copy.place)) as review:
+        with pytest.raises(CommitError, match="Another git command is running"):
+            undo_commit(review)
+        (repository / ".git/index.lock").unlink()
+        assert (git(repository, "rev-parse", "HEAD"), staged_text(repository)) == (head, index)
+        assert undo_commit(review) == head.strip()
+    assert not (repository / ".git/index.lock").exists()
+
+
+class KilledError(BaseException):
+    """Not an error that anybody handles."""
+
+
+@pytest.mark.parametrize("step", ["commit", "undo"])
+def test_an_undo_after_a_kill_restores_the_index(
+    repository: Path, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit was killed before the branch moved, or its undo right after that."""
+    staged, _ = stage_partly(repository)
+    run = GitRepository.run
+
+    def run_until_killed(self: GitRepository, *arguments: str, **options: Any) -> bytes:
+        if arguments[0] == "update-ref":
+            raise KilledError
+        return run(self, *arguments, **options)
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        if step == "commit":
+            patch.setattr(GitRepository, "run", run_until_killed)
+        copy = commit_beside(repository, tmp_path)
+        patch.setattr(GitRepository, "change_entries", kill)
+        with Review(open_copy(copy.place)) as review:
+            undo_commit(review)
+    assert staged_text(repository) == staged.replace("20\n", "twenty\n")
+    with Review(open_copy(tmp_path / "place")) as review:
+        assert undo_commit(review) == ""
+        review.undo()
+    assert staged_text(repository) == staged

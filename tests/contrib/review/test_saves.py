@@ -435,6 +435,26 @@ def test_a_second_save_while_the_first_is_given_back_stays_at_the_path(project: 
     assert (project.root / "f0.wink-kept").read_text() == MINE
 
 
+@pytest.mark.parametrize("point", ["change.staged", "change.removed"])
+def test_an_attribute_that_is_set_on_a_file_that_goes_is_a_conflict(
+    tmp_path: Path, point: str
+) -> None:
+    root = tmp_path / "original"
+    root.mkdir()
+    (root / "a").write_text(OLD)
+    (root / "b").write_text(OLD)
+    copy = working_copy(root, place=tmp_path / "place")
+    (copy.root / "a").unlink()
+
+    def set_attribute() -> None:
+        found = [root / "a", *root.glob(f"{RESERVED_PREFIX}*/1")]
+        os.setxattr(next(each for each in found if each.exists()), "user.mine", b"1")
+
+    with Review(copy) as review, at_point(point, set_attribute), pytest.raises(ConflictError):
+        review.apply()
+    assert os.getxattr(root / "a", "user.mine") == b"1"
+
+
 # --- when it is recovered ---
 
 

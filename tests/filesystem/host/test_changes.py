@@ -1,41 +1,37 @@
-"""What a savepoint changed is reported with what came out, and saves of others are not lost."""
+"""Changes since a snapshot: found by comparing trees, the same that a full diff finds."""
 
 import os
-import signal
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.safety.places import temporary_names
-from weakincentives.filesystem import HostFilesystem, PathChange
-from weakincentives.history.entries import EntryState
-from weakincentives.posix.faults import fault_hook
+from tests.filesystem.generated_trees import Repositories, Trees
+from tests.filesystem.trees_on_disk import clear, lay_out, spoil
+from tests.sizes import size
+from weakincentives.filesystem import (
+    Change,
+    Diff,
+    FilesystemSnapshot,
+    HostFilesystem,
+    diff,
+    diff_since,
+)
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.types import FileStat
 
 
-class Told:
-    """A listener that remembers what it was told, with the content before."""
+class Observed(HostFilesystem):
+    """A filesystem that records which directories are listed."""
 
-    def __init__(self) -> None:
-        self.changes: list[PathChange] = []
-        self.before: dict[str, bytes | None] = {}
-        self.after: dict[str, bytes | None] = {}
+    def __init__(self, root: Path) -> None:
+        self.listed: list[str] = []
+        super().__init__(root)
 
-    def __call__(self, changes: Sequence[PathChange]) -> None:
-        for each in changes:
-            self.changes.append(each)
-            self.before[each.path] = content(each.open_before())
-            self.after[each.path] = content(each.open_after())
-
-    def kinds(self) -> list[tuple[str, str, str]]:
-        return [(each.path, each.before.kind, each.after.kind) for each in self.changes]
-
-
-def content(descriptor: int | None) -> bytes | None:
-    if descriptor is None:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        self.listed.append(path)
+        return super()._stats(path)
 
 
 @pytest.fixture
@@ -44,213 +40,106 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def opened(root: Path) -> HostFilesystem:
-    return HostFilesystem(root, git_dir=root.parent / "store")
-
-
 @pytest.fixture
-def fs(root: Path) -> Iterator[HostFilesystem]:
-    with opened(root) as host:
-        yield host
+def files(root: Path) -> Iterator[Observed]:
+    with Observed(root) as made:
+        yield made
+        made.cleanup()
 
 
-@pytest.fixture
-def told(fs: HostFilesystem) -> Told:
-    listener = Told()
-    fs.subscribe_changes(listener)
-    return listener
+def since(files: HostFilesystem, snapshot: FilesystemSnapshot) -> Diff:
+    found = diff_since(files, snapshot)
+    assert found is not None
+    return found
 
 
-def test_each_path_is_reported_once_with_the_first_before_and_the_last_after(
-    fs: HostFilesystem, told: Told
+def has_recorded_mode(change: Change) -> bool:
+    """Return False for a mode change of a pipe or socket, whose mode is in no snapshot."""
+    is_special = change.after is not None and change.after.kind == "special"
+    return not (is_special and change.kind == "mode-changed")
+
+
+TREES = Trees(Repositories({}, {}), Path("/nowhere"))
+
+
+@pytest.mark.parametrize("seed", range(size(12, 500)))
+def test_changes_since_a_snapshot_are_those_of_a_full_diff(
+    root: Path, files: Observed, seed: int
 ) -> None:
-    fs.write("file", "old")
-    fs.write("tree/a/file", "deep")
-    told.changes.clear()
-    with fs.savepoint():
-        fs.write("file", "new")
-        fs.write("file", "er", mode="append")
-        fs.write("passing", "")
-        fs.delete("passing")
-        fs.mkdir("made")
-        fs.move("tree/a", "made/b")
-        fs.write("made/b/file", "changed")
-        assert not told.changes
-    assert told.kinds() == [
-        ("file", "file", "file"),
-        ("made", "absent", "directory"),
-        ("made/b", "absent", "directory"),
-        ("made/b/file", "absent", "file"),
-        ("tree/a", "directory", "absent"),
-        ("tree/a/file", "file", "absent"),
+    choice = random.Random(seed)
+    lay_out(root, TREES.some(choice, 3))
+    for _ in range(4):
+        before = files.snapshot()
+        spoil(root, TREES, choice)
+        expected = diff(files.view(before), files).only(has_recorded_mode)
+        assert since(files, before).only(has_recorded_mode).entries == expected.entries
+    clear(root)
+
+
+@pytest.mark.parametrize("seed", range(size(12, 500)))
+def test_two_snapshots_differ_as_the_files_do(root: Path, files: Observed, seed: int) -> None:
+    choice = random.Random(seed)
+    lay_out(root, TREES.some(choice, 3))
+    for _ in range(4):
+        before = files.view(files.snapshot())
+        spoil(root, TREES, choice)
+        expected = diff(before, files).only(has_recorded_mode)
+        found = diff(before, files.view(files.snapshot())).only(has_recorded_mode)
+        assert list(map(str, found.entries)) == list(map(str, expected.entries))
+    clear(root)
+
+
+def test_directories_that_two_snapshots_share_are_not_listed(
+    root: Path, files: Observed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a/b/x", "a/c/x", "d/x", "e/f/x", "g/x"):
+        files.write(path, "1")
+    before = files.snapshot()
+    (root / "a/c/x").write_text("2")
+    (root / "e/f/x").chmod(0o600)  # git has no mode for it: the trees are the same
+    os.mkfifo(root / "g/pipe")
+    after = files.snapshot()
+    listed: set[str] = set()
+    list_entries = SnapshotFilesystem._stats
+
+    def record(state: SnapshotFilesystem, path: str) -> dict[str, FileStat]:
+        listed.add(path)
+        return list_entries(state, path)
+
+    monkeypatch.setattr(SnapshotFilesystem, "_stats", record)
+    assert [str(each) for each in diff(files.view(before), files.view(after)).entries] == [
+        "modified a/c/x",
+        "mode-changed e/f/x (0644 -> 0600)",
+        "added g/pipe",
     ]
-    assert told.before["file"] == b"old"
-    assert told.before["tree/a/file"] == b"deep"
-    assert told.changes[0].after.size == len("newer")
-    assert all(each.by_call for each in told.changes)
+    assert listed == {"", "a", "a/c", "e", "e/f", "g"}
 
 
-def test_a_moved_file_and_one_that_is_moved_over_have_their_content(
-    fs: HostFilesystem, told: Told
-) -> None:
-    fs.write("one", "1")
-    fs.write("two", "22")
-    told.changes.clear()
-    fs.move("one", "two", overwrite=True)
-    assert told.kinds() == [("one", "file", "absent"), ("two", "file", "file")]
-    assert (told.before["one"], told.before["two"]) == (b"1", b"22")
-    told.changes.clear()
-    fs.move("two", "three")
-    assert told.kinds() == [("three", "absent", "file"), ("two", "file", "absent")]
-    assert told.before["two"] == b"1"
-
-
-def test_a_deleted_directory_is_reported_entry_by_entry(fs: HostFilesystem, told: Told) -> None:
-    fs.write("dir/a", "a")
-    fs.write("dir/sub/b", "b")
-    told.changes.clear()
-    fs.delete("dir", recursive=True)
-    assert [each.path for each in told.changes] == ["dir", "dir/a", "dir/sub", "dir/sub/b"]
-    assert (told.before["dir/a"], told.before["dir/sub/b"]) == (b"a", b"b")
-    assert all(each.after == EntryState() for each in told.changes)
-
-
-def test_what_is_rolled_back_is_not_reported(fs: HostFilesystem, told: Told, root: Path) -> None:
-    fs.savepoint().rollback()
-    savepoint = fs.savepoint()
-    fs.write("file", "")
-    savepoint.rollback()
-    assert told.changes == []
-    assert temporary_names(root) == []
-
-
-def test_what_a_person_saves_just_before_the_exchange_is_what_came_out(
-    fs: HostFilesystem, told: Told, root: Path
-) -> None:
-    fs.write("file", "old")
-    told.changes.clear()
-
-    def save(point: str) -> None:
-        if point == "journal.recorded":
-            (root / "other").write_text("saved")
-            (root / "other").rename(root / "file")
-
-    with fault_hook(save):
-        fs.write("file", "new")
-    assert told.before["file"] == b"saved"
-
-
-def test_what_a_person_saves_between_two_writes_is_a_change_of_its_own(
-    fs: HostFilesystem, told: Told, root: Path
-) -> None:
-    fs.write("file", "old")
-    told.changes.clear()
-    with fs.savepoint():
-        fs.write("file", "first")
-        (root / "file").write_text("a person")
-        fs.write("file", "second")
-    assert [(each.by_call, each.before.size, each.after.size) for each in told.changes] == [
-        (False, len("old"), len("a person")),
-        (True, len("a person"), len("second")),
+def test_only_directories_with_changes_are_listed(root: Path, files: Observed) -> None:
+    for path in ("a/b/x", "a/c/x", "d/x"):
+        files.write(path, "1")
+    before = files.snapshot()
+    (root / "a/b/y").mkdir()
+    (root / "a/c/x").write_text("2")
+    files.listed.clear()
+    assert [str(each) for each in since(files, before).entries] == [
+        "added a/b/y/",
+        "modified a/c/x",
     ]
-    assert told.before["file"] == b"a person"
+    assert files.listed == ["a/b/y"]
 
 
-def test_what_is_written_to_a_replaced_file_later_is_reported(
-    fs: HostFilesystem, told: Told, root: Path
-) -> None:
-    fs.write("file", "old")
-    with (root / "file").open("ab") as late:
-        fs.write("file", "new")
-        assert temporary_names(root)
-        told.changes.clear()
-        late.write(b" and more")
-    fs.write("other", "")
-    [change, _] = told.changes
-    assert (change.path, change.by_call, told.after["file"]) == ("file", False, b"old and more")
-    assert temporary_names(root) == []
+def test_a_pipe_that_is_gone_is_a_change(root: Path, files: Observed) -> None:
+    (root / "x").write_text("1")
+    os.mkfifo(root / "pipe")
+    before = files.snapshot()
+    (root / "pipe").unlink()
+    assert [each.path for each in since(files, before).entries] == ["pipe"]
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a savepoint"])
-def test_what_is_written_later_is_kept_if_nobody_listens(root: Path, inside: bool) -> None:
-    with opened(root) as fs:
-        fs.write("file", "old")
-        with (root / "file").open("ab") as late:
-            savepoint = fs.savepoint() if inside else None
-            fs.write("file", "new")
-            if savepoint is not None:
-                savepoint.release()
-            late.write(b" and more")
-    with opened(root):
-        pass
-    assert (root / "file").read_text() == "new"
-    assert (root / "file.wink-kept").read_text() == "old and more"
-    assert temporary_names(root) == []
-
-
-def test_a_file_with_a_writer_stays_until_the_writer_is_gone(root: Path) -> None:
-    with opened(root) as fs:
-        fs.write("dir/file", "old")
-        with (root / "dir" / "file").open("ab") as late:
-            fs.delete("dir/file")
-            late.write(b" and more")
-            late.flush()
-        fs.savepoint().release()
-    assert (root / "dir" / "file.wink-kept").read_text() == "old and more"
-
-
-def test_a_listener_that_fails_is_called_again(
-    fs: HostFilesystem, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    told = Told()
-
-    def fail(changes: Sequence[PathChange]) -> None:
-        if not caplog.records:
-            raise OSError(28, "No space left on device")
-        told(changes)
-
-    fs.write("file", "old")
-    fs.subscribe_changes(fail)
-    fs.write("file", "new")
-    assert fs.read("file").content == "new"
-    assert "not reported yet: [Errno 28]" in caplog.text
-    fs.write("other", "")
-    assert told.before == {"file": b"old", "other": None}
-    assert temporary_names(root) == []
-
-
-def test_what_a_killed_process_did_not_report_is_reported_to_the_next_listener(
-    root: Path,
-) -> None:
-    (root / "file").write_text("old")
-
-    def die(point: str) -> None:
-        if point == "journal.ended":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    child = os.fork()
-    if child == 0:
-        with fault_hook(die):
-            fs = opened(root)
-            fs.subscribe_changes(Told())
-            fs.write("file", "new")
-        os._exit(0)
-    os.waitpid(child, 0)
-    with opened(root):
-        assert temporary_names(root) != []  # nobody listens
-    told = Told()
-    with opened(root) as fs:
-        fs.subscribe_changes(told)
-        assert told.before == {"file": b"old"}
-        assert fs.read("file").content == "new"
-    assert temporary_names(root) == []
-
-
-def test_without_a_listener_nothing_is_read(
-    fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fs.write("file", "old")
-    monkeypatch.setattr(os, "read", lambda *_: pytest.fail("nobody wants to know"))
-    with fs.savepoint():
-        fs.write("file", "new")
-        fs.delete("file")
+def test_without_changes_there_are_none(root: Path, files: Observed) -> None:
+    files.write("a/x", "1")
+    before = files.snapshot()
+    files.listed.clear()
+    assert since(files, before).entries == ()
+    assert files.listed == []

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from mmap import mmap
 from pathlib import Path
 
 import pytest
@@ -359,3 +360,20 @@ def test_a_full_store_fails_the_snapshot_and_the_next_one_is_whole(
     (root / "a").write_text("2")
     fs.restore(kept)
     assert (root / "a").read_text() == "1"
+
+
+def test_a_store_into_a_memory_mapping_is_in_the_next_snapshot(
+    fs: HostFilesystem, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.filesystem.host.files._RACY_NS", -1)  # times are trusted
+    (root / "a").write_bytes(b"1")
+    with (root / "a").open("r+b") as opened:
+        mapped = mmap(opened.fileno(), 1)
+    mapped[0:1] = b"2"
+    assert fs.view(fs.snapshot()).read_bytes("a").content == b"2"
+    before = (root / "a").stat()
+    mapped[0:1] = b"3"
+    after = (root / "a").stat()
+    assert (before.st_mtime_ns, before.st_ctime_ns) == (after.st_mtime_ns, after.st_ctime_ns)
+    assert fs.view(fs.snapshot()).read_bytes("a").content == b"3"
+    mapped.close()

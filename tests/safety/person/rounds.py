@@ -151,11 +151,11 @@ def _choose(choice: Random, moments: list[str], fault: Fault, steps: int) -> Sch
             return _AFTER
         return choice.choice(changing) if kind < 0.6 else choice.randrange(len(moments))
 
-    chosen = [(moment(), each) for each in _acts(steps)]
-    chosen += [(choice.randrange(len(moments)), each) for each in _actions(fault)]
     found: Schedule = {}
-    for at, action in sorted(chosen, key=_first):
-        found.setdefault(at, []).append(action)
+    for at in sorted(moment() for _ in range(steps)):
+        found.setdefault(at, []).append("act")
+    for action in _actions(fault):
+        found.setdefault(choice.randrange(len(moments)), []).append(action)
     return found
 
 
@@ -165,7 +165,3 @@ def _acts(count: int) -> list[Action]:
 
 def _actions(fault: Fault) -> list[Action]:
     return [_FAULTS[fault]] if fault in _FAULTS else []
-
-
-def _first(chosen: tuple[int, Action]) -> int:
-    return chosen[0]

@@ -134,8 +134,7 @@ def run_options(command: F) -> F:
             type=click.Choice(ENGINE_CHOICES),
             is_flag=False,
             flag_value=AUTO,
-            help="Let the model evaluate Python code, with this engine, or with the first that is"
-            " available if none is named; by default it cannot.",
+            help="Let the model run Python code; optionally name the engine.",
         ),
         click.option(
             "--command-timeout",
@@ -167,12 +166,12 @@ def run_options(command: F) -> F:
         click.option(
             "--digest/--no-digest",
             default=None,
-            help="Begin the prompt with a digest of the files; by default it does.",
+            help="Start the prompt with a digest of the files (default: on).",
         ),
         click.option(
             "--project-instructions/--no-project-instructions",
             default=None,
-            help="Put AGENTS.md, CLAUDE.md and the like into the prompt; by default they are.",
+            help="Put AGENTS.md, CLAUDE.md and the like into the prompt (default: on).",
         ),
         click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
         click.option(

@@ -40,6 +40,7 @@ def apply_steps(
     number: int,
     attributes: Attributes,
     on_end: OnEnd,
+    removed: Attributes | None = None,
 ) -> tuple[Kept, ...]:
     """Execute all steps or none; return concurrent changes that were left alone.
 
@@ -52,6 +53,7 @@ def apply_steps(
         number: Which apply of the copy it is.
         attributes: The extended attributes of files that are created again.
         on_end: Called before the record of the change is removed.
+        removed: The extended attributes of files that are removed, as an undo restores them.
 
     Raises:
         ConflictError: A path changed meanwhile; everything was rolled back except for
@@ -64,6 +66,7 @@ def apply_steps(
         place=str(place),
         number=number,
         attributes=attributes,
+        removed_attributes=removed,
     )
     try:
         return change(original.directory, request, on_end=on_end).kept

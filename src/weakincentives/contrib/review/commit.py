@@ -11,12 +11,12 @@ from pathlib import Path
 from weakincentives.contrib.review.git import (
     GITLINK,
     CommitError,
-    GitEntry,
     GitRepository,
     find_repository,
 )
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import merge_content
+from weakincentives.contrib.review.records import GitEntry, IndexChange
 from weakincentives.contrib.review.results import Applied, CommitSource
 from weakincentives.contrib.review.review import Review
 from weakincentives.errors import WinkError
@@ -82,7 +82,7 @@ def commit_changes(
     repository = require_repository(review.copy.original)
     source = review.commit_source(paths, hunks)
     tree = _Tree(repository, source)
-    staged = tree.merge_staged()
+    tree.merge_staged(repository)
     made = tree.commit(message) if tree.changed else ""
     applied = None
     if source.has_pending:
@@ -91,32 +91,40 @@ def commit_changes(
     if not made:
         return Committed("", (), left_out, applied=applied)
     try:
-        _move_branch(repository, staged, tree, made, message)
+        _move_branch(review, repository, tree, made, message)
     except CommitError as error:
         raise _take_back(review, applied, error) from error
-    review.mark_committed(made)
     branch = repository.text("symbolic-ref", "--quiet", "--short", "HEAD", codes=(0, 1))
     hooks = tuple(repository.active_hooks())
     return Committed(made, tree.paths, left_out, branch, applied, hooks)
 
 
 def _move_branch(
-    repository: GitRepository,
-    staged: Mapping[str, GitEntry | None],
-    tree: "_Tree",
-    made: str,
-    message: str,
+    review: Review, repository: GitRepository, tree: "_Tree", made: str, message: str
 ) -> None:
     """Add a commit to the current branch, and its changes to the user's index."""
-    index = repository.entries()
     reason = f"commit: {message.partition(chr(10))[0]}"
-    # after a kill in between, the changes are staged, and the next attempt commits them
-    repository.update_entries(staged)
+    earlier = review.last_staged
+    with repository.locked_index() as index:
+        now, staged = index.entries(), tree.merge_staged(index)
+        changes = {path: (now.get(path), entry) for path, entry in staged.items()}
+        for path, (before, after) in earlier.items():  # of an attempt that was killed
+            if path in changes and now.get(path) == after:
+                changes[path] = (before, changes[path][1])
+        # before-images first; after a kill the changes are staged, and the next attempt commits
+        review.mark_committed("", changes)
+        index.update_entries(staged)
     try:
         repository.run("update-ref", "-m", reason, "HEAD", made, tree.head)
     except CommitError:
-        repository.update_entries({path: index.get(path) for path in staged})
+        repository.change_entries(_invert(changes))
+        review.mark_committed("", {})
         raise
+    review.mark_committed(made, changes)
+
+
+def _invert(changes: Mapping[str, IndexChange]) -> dict[str, IndexChange]:
+    return {path: (after, before) for path, (before, after) in changes.items()}
 
 
 def _take_back(review: Review, applied: Applied | None, error: CommitError) -> CommitError:
@@ -169,9 +177,13 @@ def undo_commit(review: Review) -> str:
     Raises:
         CommitError: Other commits follow it, or it was pushed.
     """
-    made = review.last_commit
-    repository = find_repository(review.copy.original) if made else None
-    if repository is None or not _is_ancestor(repository, made):
+    made, staged = review.last_commit, review.last_staged
+    repository = find_repository(review.copy.original) if made or staged else None
+    if repository is None:
+        return ""
+    if not made or not _is_ancestor(repository, made):
+        if staged:  # of a commit, or an undo, that was killed
+            repository.change_entries(_invert(staged))
         return ""
     if repository.text("rev-parse", "HEAD") != made:
         raise CommitError(
@@ -185,6 +197,7 @@ def undo_commit(review: Review) -> str:
         )
     repository.check_ready()
     _move_head(repository, made, f"{made}~1")
+    repository.change_entries(_invert(review.last_staged))
     return made
 
 
@@ -193,6 +206,7 @@ def redo_commit(review: Review, made: str) -> None:
     repository = find_repository(review.copy.original)
     if repository is not None:
         _move_head(repository, f"{made}~1", made)
+        repository.change_entries(review.last_staged)
 
 
 def create_message(task: str, answer: str = "") -> str:
@@ -215,24 +229,9 @@ def _is_ancestor(repository: GitRepository, made: str) -> bool:
 
 
 def _move_head(repository: GitRepository, old: str, new: str) -> None:
-    """Move the branch from one commit to another, and the index where it has the old files."""
+    """Move the branch from one commit to another."""
     old, new = (repository.text("rev-parse", "--verify", each) for each in (old, new))
-    index = repository.entries()
-    before, after = (_read_tree(repository, each) for each in (old, new))
-    changed = {
-        path: after.get(path)
-        for path in before.keys() | after.keys()
-        if before.get(path) != after.get(path) and index.get(path) == before.get(path)
-    }
     repository.run("update-ref", "-m", "wink: undo", "HEAD", new, old)
-    if changed:
-        repository.update_entries(changed)
-
-
-def _read_tree(repository: GitRepository, commit_id: str) -> dict[str, GitEntry]:
-    with repository.temporary_index() as index:
-        index.run("read-tree", commit_id)
-        return index.entries()
 
 
 class _Tree:
@@ -269,9 +268,13 @@ class _Tree:
         arguments = ("commit-tree", *self._sign, "-p", self.head, "-F", "-", tree)
         return self._repository.run(*arguments, data=message.encode()).decode().strip()
 
-    def merge_staged(self) -> dict[str, GitEntry | None]:
-        """Return the new entries of the user's index, with what is staged there."""
-        staged = self._repository.entries()
+    def merge_staged(self, index: GitRepository) -> dict[str, GitEntry | None]:
+        """Return the new entries of the user's `index`, with what is staged there.
+
+        Raises:
+            CommitError: They overlap with the changes.
+        """
+        staged = index.entries()
         found: dict[str, GitEntry | None] = {}
         refused: list[str] = []
         for path, entry in self.changed.items():

@@ -12,15 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
 
 from weakincentives.contrib.review.git_runner import GitError, GitRunner, GitTimeoutError
+from weakincentives.contrib.review.records import GitEntry, IndexChange
 from weakincentives.errors import WinkError
-from weakincentives.posix import parents_of
+from weakincentives.posix import parents_of, write_all
 from weakincentives.sandbox.system_paths import find_program
-
-GitEntry: TypeAlias = tuple[str, str]
-"""The mode and the object id of an entry in a tree."""
 
 GITLINK = "160000"
 _SETTINGS = {"i18n.commitEncoding": "UTF-8"}
@@ -83,6 +80,53 @@ class GitRepository:
             other = GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
             other.run("read-tree", commit)
             yield other
+
+    @contextmanager
+    def locked_index(self) -> Generator["GitRepository", None, None]:
+        """Change a copy of the user's index under git's own lock; it replaces the index at the end.
+
+        Raises:
+            CommitError: Another git command has the lock.
+        """
+        index, lock = self.git_dir / "index", self.git_dir / "index.lock"
+        try:
+            target = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError as error:
+            raise CommitError(self._describe_lock()) from error
+        try:
+            with TemporaryDirectory(prefix="wink-index-") as directory:
+                copy = Path(directory) / "index"
+                if index.exists():
+                    copy.write_bytes(index.read_bytes())
+                    os.fchmod(target, index.stat().st_mode & 0o777)
+                variables = {"GIT_INDEX_FILE": str(copy)}
+                yield GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
+                write_all(target, copy.read_bytes())
+            os.fsync(target)
+            lock.rename(index)
+        except BaseException:
+            lock.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(target)
+
+    def change_entries(self, changes: Mapping[str, IndexChange]) -> None:
+        """Change entries of the user's index where they are what is expected; leave the others."""
+        with self.locked_index() as index:
+            now = index.entries()
+            wanted = {
+                path: after
+                for path, (before, after) in changes.items()
+                if now.get(path) == before and before != after
+            }
+            if wanted:
+                index.update_entries(wanted)
+
+    def _describe_lock(self) -> str:
+        return (
+            f"Another git command is running in {str(self.top)!r}: wait until it has ended, or"
+            f" remove {str(self.git_dir / 'index.lock')!r} if none is"
+        )
 
     def entries(self) -> dict[str, GitEntry]:
         """Return the entries of the index by path.
@@ -199,10 +243,7 @@ class GitRepository:
     def check_ready(self) -> None:
         """Raise CommitError if no commit can be made now."""
         if (self.git_dir / "index.lock").exists():
-            raise CommitError(
-                f"Another git command works in {str(self.top)!r}: wait until it has ended; if there"
-                f" is none, remove {str(self.git_dir / 'index.lock')!r}"
-            )
+            raise CommitError(self._describe_lock())
         for name, what in _UNDER_WAY.items():
             if (self.git_dir / name).exists():
                 raise CommitError(f"{what} is under way in {str(self.top)!r}; finish it first")

@@ -4,7 +4,7 @@ Each apply is recorded before it begins and settled when it has committed, so th
 crash the journal in the original decides which of them happened.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from weakincentives.contrib.review import records
@@ -88,11 +88,11 @@ class ApplyHistory:
         """The number of applies up to the last one that was committed."""
         return max((at for at, each in enumerate(self.entries, start=1) if each.commit), default=0)
 
-    def mark_committed(self, commit: str) -> None:
-        """Record that all applies that were not committed are now."""
+    def mark_committed(self, commit: str, staged: Mapping[str, records.IndexChange]) -> None:
+        """Record the commit of all applies that had none, and what it changed in git's index."""
         count = self.committed_count
         entries = self.entries
-        marked = (replace(each, commit=commit) for each in entries[count:])
+        marked = (replace(each, commit=commit, staged=dict(staged)) for each in entries[count:])
         self._write((*entries[:count], *marked))
 
     def keep(self, number: int, paths: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.views import PreservingFilesystem, Version
@@ -26,6 +27,13 @@ class CopyError(WinkError, ValueError):
     """The directory is not a working copy, or none can be created."""
 
 
+GitEntry: TypeAlias = tuple[str, str]
+"""The mode and the object id of an entry in a tree or an index of git."""
+
+IndexChange: TypeAlias = tuple[GitEntry | None, GitEntry | None]
+"""An entry of an index before and after a change; None if there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """One apply: the state of the copy at that time, and the changed paths of the original."""
@@ -43,6 +51,8 @@ class Application:
     """Whether it has ended; it is recorded before it begins."""
     commit: str = ""
     """The git commit that was made of it."""
+    staged: dict[str, IndexChange] = field(default_factory=dict[str, IndexChange])
+    """The entries of git's index that the commit changed, before and after."""
 
     @property
     def accepted_paths(self) -> tuple[str, ...]:

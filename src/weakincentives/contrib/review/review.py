@@ -1,7 +1,7 @@
 """Review of a working copy: diff, conflicts, apply, undo, save as a patch, discard."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -226,7 +226,7 @@ class Review:
             if plan.steps:
                 moved = self._moved_attributes(plan.steps, lost)
                 number = self._history.begin(entry)
-                kept = self._change(original, change_set, plan, "apply", number, moved)
+                kept = self._change(original, change_set, plan, "apply", number, (moved, lost))
             elif change_set.changes:
                 self._history.begin(entry)
         self._forget_changes()
@@ -289,7 +289,7 @@ class Review:
             return None
         if paths:
             number = self._history.split(number, paths)
-        kept = self._change(original, change_set, plan, "undo", number, entry.attributes)
+        kept = self._change(original, change_set, plan, "undo", number, (entry.attributes, None))
         return replace(summarize(plan, merges), kept=(*left.values(), *kept))
 
     def commit_source(
@@ -313,9 +313,18 @@ class Review:
         everything = tuple(sorted({*applied, *names}))
         return CommitSource(history.state(start), after, everything, has_pending=bool(names))
 
-    def mark_committed(self, commit: str) -> None:
-        """Record the git commit of what was applied."""
-        self._history.mark_committed(commit)
+    def mark_committed(self, commit: str, staged: Mapping[str, records.IndexChange]) -> None:
+        """Record the git commit of what was applied, and what it changed in git's index.
+
+        It is called before the index changes, without a commit, and when the commit is made.
+        """
+        self._history.mark_committed(commit, staged)
+
+    @property
+    def last_staged(self) -> Mapping[str, records.IndexChange]:
+        """The entries of git's index that the last commit changed, before and after."""
+        entries = self._history.entries
+        return entries[-1].staged if entries else {}
 
     @property
     def last_commit(self) -> str:
@@ -486,9 +495,12 @@ class Review:
         plan: Plan,
         kind: TransactionKind,
         number: int,
-        attributes: Attributes,
+        attributes: tuple[Attributes, Attributes | None],
     ) -> tuple[Kept, ...]:
-        """Carry out a plan; return what was left alone."""
+        """Carry out a plan; return what was left alone.
+
+        The `attributes` are those of files that are created again, and of those that go.
+        """
         return apply_steps(
             original,
             plan.steps,
@@ -496,7 +508,8 @@ class Review:
             kind=kind,
             place=self.copy.place,
             number=number,
-            attributes=attributes,
+            attributes=attributes[0],
+            removed=attributes[1],
             on_end=self._history.end,
         )
 

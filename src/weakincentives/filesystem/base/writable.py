@@ -124,13 +124,17 @@ class WritableFilesystem(ReadableFilesystem):
         self._check_length(len(data))
         return self._write_content(key, data, mode, create_parents=create_parents)
 
-    def replace_content(self, path: str, content: bytes) -> WriteResult:
+    def replace_content(
+        self, path: str, content: bytes, *, expected: bytes | None = None
+    ) -> WriteResult:
         """Replace the bytes of an existing file atomically, at any size.
 
         For programs that change a part of a file: the rest of it is not new, so the limit on
-        one write does not apply. The quota does.
+        one write does not apply. The quota does. With `expected`, the file is replaced only if
+        these are its bytes, whoever saves it at the same time.
 
         Raises:
+            StaleContentError: The file does not have the `expected` bytes; it is unchanged.
             FileNotFoundError: The path does not exist.
             IsADirectoryError: The path is a directory.
             PermissionError: The file cannot be written, or a symbolic link is in the way.
@@ -142,7 +146,7 @@ class WritableFilesystem(ReadableFilesystem):
             self._lock.await_turn()
             before = self._lookup(key) or self._raise_not_found(key)
             ensure_overwritable(before, "overwrite")
-            self._rewrite(before, data, "overwrite")
+            self._rewrite(before, data, "overwrite", expected)
         return WriteResult(key, len(data), "overwrite")
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -241,6 +245,13 @@ class WritableFilesystem(ReadableFilesystem):
         self._remove(path)
         return True
 
+    def _replace(self, path: str, data: bytes, expected: bytes) -> None:
+        """Replace a file atomically, or raise StaleContentError if it has other bytes."""
+        with self._open(path) as content:
+            if content.size != len(expected) or content.read(0, content.size) != expected:
+                raise StaleContentError(path)
+        self._store(path, data)
+
     def _append(self, path: str, data: bytes) -> None:
         """Append to an existing file atomically."""
         with self._open(path) as content:
@@ -332,12 +343,16 @@ class WritableFilesystem(ReadableFilesystem):
                 self._rewrite(before, data, mode)
         return WriteResult(path, len(data), mode, created=before is None)
 
-    def _rewrite(self, before: FileStat, data: bytes, mode: WriteMode) -> None:
+    def _rewrite(
+        self, before: FileStat, data: bytes, mode: WriteMode, expected: bytes | None = None
+    ) -> None:
         appending = mode == "append"
         self._quota.admit(len(data) if appending else len(data) - before.size_bytes, 0)
         old = self._with_hash(before)
         if appending:
             self._append(before.path, data)
+        elif expected is not None:
+            self._replace(before.path, data, expected)
         else:
             self._store(before.path, data)
         self._emit_write(before.path, len(data), mode, old, None if appending else data)

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import (
     ReadableFilesystem,
@@ -52,12 +52,14 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.gitstore import ObjectError
 from weakincentives.history import PathChange
+from weakincentives.history.entries import hash_file
 from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
     RootedDirectory,
     check_time,
     copy_all,
+    hash_blob,
     is_hidden,
     is_temporary,
     join,
@@ -73,6 +75,7 @@ from weakincentives.posix import (
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _HAS_BIRTH_TIME = hasattr(os.stat_result, "st_birthtime")
+_MAX_APPENDS = 3  # attempts to append to a file that another program saves at the same time
 _MAX_SWEPT_ENTRIES = 10_000  # that a new instance searches for leftovers
 
 
@@ -249,17 +252,28 @@ class HostFilesystem(BaseFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             self._journal.finish_rollback()
-            result = self._snapshots.restore(
-                snapshot,
-                paths=paths,
-                force=force,
-                expect=expect,
-                check=self._check_growth,
-                before_replace=self._journal.save_state if self._journal else None,
-            )
+            try:
+                result = self._snapshots.restore(
+                    snapshot,
+                    paths=paths,
+                    force=force,
+                    expect=expect,
+                    check=self._check_growth,
+                    before_replace=self._journal.save_state if self._journal else None,
+                )
+            except StaleRestoreError:
+                self._journal.drop_state()
+                raise
+            if not self._journal:
+                self._released.report(result.changes)
             self._emit_replaced(
                 "restore", snapshot.commit_ref, result.written, reversible=result.reversible
             )
+
+    @property
+    def replaced(self) -> FilesystemSnapshot | None:
+        """The state before the last restore; None if the store had no room for it."""
+        return self._snapshots.replaced
 
     @property
     def displaced(self) -> FilesystemSnapshot | None:
@@ -450,23 +464,14 @@ class HostFilesystem(BaseFilesystem):
     # --- writing ---
 
     def _store(
-        self,
-        path: str,
-        data: bytes,
-        *,
-        permissions: int | None = None,
-        exclusive: bool = False,
-        expected: str | None = None,
+        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        with self._open_for_change(path) as target:
-            self._journal.store(
-                path,
-                target,
-                data,
-                permissions=permissions,
-                exclusive=exclusive,
-                expected=expected,
-            )
+        with self._open_for_change(path) as place:
+            self._journal.store(path, place, data, permissions=permissions, exclusive=exclusive)
+
+    def _replace(self, path: str, data: bytes, expected: bytes) -> None:
+        with self._open_for_change(path) as place:
+            self._journal.store(path, place, data, expected=hash_blob(expected).hex())
 
     def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
         """Accept every file: it is streamed, never loaded."""
@@ -480,6 +485,10 @@ class HostFilesystem(BaseFilesystem):
             self._journal.store(path, target, fill, permissions=permissions)
 
     def _append(self, path: str, data: bytes) -> None:
+        for _ in range(_MAX_APPENDS - 1):
+            with suppress(StaleContentError):  # saved meanwhile: append to that
+                self._store_copy(path, path, None, data)
+                return
         self._store_copy(path, path, None, data)
 
     def _copy_file(self, found: FileStat, target: str) -> None:
@@ -497,7 +506,9 @@ class HostFilesystem(BaseFilesystem):
         with self._open_for_change(path) as place:
             opened, _ = self._directory.open_file(source)
             try:
-                self._journal.store(path, place, fill, permissions=permissions)
+                expected = hash_file(opened) if source == path else None
+                os.lseek(opened, 0, os.SEEK_SET)
+                self._journal.store(path, place, fill, permissions=permissions, expected=expected)
             finally:
                 os.close(opened)
 

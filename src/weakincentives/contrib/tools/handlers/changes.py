@@ -4,11 +4,12 @@ Several changes are rolled back by a savepoint if the filesystem has savepoints,
 otherwise by before-images that are recorded here.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, Movable, Rewritable
+from weakincentives.filesystem import Filesystem, Movable, Rewritable, StaleContentError
 from weakincentives.filesystem.base import hold_lock
 from weakincentives.posix import display_path
 from weakincentives.runtime import before_images
@@ -17,6 +18,10 @@ from weakincentives.runtime.before_images import (
     capture_image,
     write_entire_file,
 )
+
+T = TypeVar("T")
+
+_MAX_ATTEMPTS = 3
 
 
 class Changes:
@@ -32,10 +37,10 @@ class Changes:
         """Create a file and its missing parent directories."""
         self._fs.write(path, text, mode="create")
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the bytes of an existing file of any size."""
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        """Replace the bytes of an existing file of any size, if they are the `expected` ones."""
         if isinstance(self._direct, Rewritable):
-            self._direct.replace_content(path, data)
+            self._direct.replace_content(path, data, expected=expected)
         else:
             write_entire_file(self._fs, path, data)
 
@@ -67,6 +72,14 @@ class Changes:
             target = destination + path[len(source) :]
             self._fs.write_bytes(target, b"", mode="create")
             write_entire_file(self._fs, target, data)
+
+
+def retry_stale(change: Callable[[], T]) -> T:
+    """Make a change; if another program saves a file meanwhile, try it on the new text."""
+    for _ in range(_MAX_ATTEMPTS - 1):
+        with suppress(StaleContentError):
+            return change()
+    return change()
 
 
 @contextmanager

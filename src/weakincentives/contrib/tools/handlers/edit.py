@@ -8,7 +8,7 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.model import BOM, Document, unify_line_ends
 from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.handlers.changes import single_change
+from weakincentives.contrib.tools.handlers.changes import retry_stale, single_change
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
@@ -89,14 +89,19 @@ def change_text(
     """
     if not dry_run:
         errors.ensure_writable(context, path)
-    with errors.explain_errors(context, path), single_change(context.filesystem) as changes:
-        old = _read_old(context, path, may_create=may_create)
-        text = decode_text(old or b"")
-        outcome = _add_encoding_note(text, change(text))
-        if not dry_run and old is None:
-            changes.create(path, outcome.content)
-        elif not dry_run:
-            changes.replace(path, encode_text(outcome.content))
+
+    def attempt() -> tuple[bytes | None, EditOutcome]:
+        with errors.explain_errors(context, path), single_change(context.filesystem) as changes:
+            old = _read_old(context, path, may_create=may_create)
+            text = decode_text(old or b"")
+            outcome = _add_encoding_note(text, change(text))
+            if not dry_run and old is None:
+                changes.create(path, outcome.content)
+            elif not dry_run and old is not None:
+                changes.replace(path, encode_text(outcome.content), old)
+            return old, outcome
+
+    old, outcome = retry_stale(attempt)
     value = _make_value(path, old, outcome, applied=not dry_run)
     head = [_render_headline(value, noun), render.match_note(value.match_level), *value.notes]
     text = render.render_change(

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none
+from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none, retry_stale
 from weakincentives.contrib.tools.handlers.suggestions import similar_paths
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
@@ -56,13 +56,17 @@ def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResul
     errors.ensure_encodable(request.patch)
     if not request.dry_run:
         errors.ensure_writable(context, "")
-    with all_or_none(context.filesystem) as changes:
-        steps = _plan_steps(request.patch, context)
-        for step in sorted(steps, key=attrgetter("order")):
-            if not request.dry_run:
-                with errors.explain_errors(context, step.path):
-                    _apply(step, changes)
-    return _make_result(steps, context, applied=not request.dry_run)
+
+    def attempt() -> list[_Step]:
+        with all_or_none(context.filesystem) as changes:
+            steps = _plan_steps(request.patch, context)
+            for step in sorted(steps, key=attrgetter("order")):
+                if not request.dry_run:
+                    with errors.explain_errors(context, step.path):
+                        _apply(step, changes)
+        return steps
+
+    return _make_result(retry_stale(attempt), context, applied=not request.dry_run)
 
 
 def _plan_steps(patch: str, context: HandlerContext) -> list[_Step]:
@@ -115,7 +119,7 @@ def _apply(step: _Step, changes: Changes) -> None:
         if step.source is not None:
             changes.move(step.source, step.path)
         if step.new != step.old:
-            changes.replace(step.path, step.new)
+            changes.replace(step.path, step.new, step.old)
 
 
 def _make_result(

@@ -93,6 +93,13 @@ class ReleasedChanges:
         journal.remove()
         return True
 
+    def report(self, changes: Sequence[PathChange]) -> None:
+        """Report what a restore outside of a savepoint changed; its content is stored."""
+        try:
+            self._notify(changes)
+        except (OSError, SnapshotError) as error:
+            _log.warning("Files were restored, but that could not be recorded: %s", error)
+
     def _notify(self, changes: Sequence[PathChange]) -> None:
         for listener in self.listeners if changes else ():
             listener(changes)
@@ -125,19 +132,17 @@ class ReleasedChanges:
         journal.add(Record("held", path, number, other, read_state(place)))
 
     def _discard_all(self, journal: JournalDirectory) -> bool:
-        held = {each.number: each for each in journal.records if each.kind == "held"}
+        held = {each.number for each in journal.records if each.kind == "held"}
         is_done = True
         for record in list(journal.records):
-            if record.kind not in _SLOT_KINDS and record.kind != "held":
-                continue
-            if record.kind != "held" and record.number in held:
-                continue
-            with self._rollback.open_places(journal, record) as (slot, _):
-                if record.kind == "held" and not self._settle(record, slot):
-                    is_done = False
-                else:
-                    with suppress(FileNotFoundError):
-                        remove(*slot)
+            is_held = record.kind == "held"
+            if is_held or (record.kind in _SLOT_KINDS and record.number not in held):
+                with self._rollback.open_slot(journal, record) as slot:
+                    if is_held and not self._settle(record, slot):
+                        is_done = False
+                    else:
+                        with suppress(FileNotFoundError):
+                            remove(*slot)
         return is_done
 
     def _settle(self, record: Record, slot: Place) -> bool:
@@ -193,6 +198,7 @@ class _Collector:
 
     def __init__(self, rollback: Rollback, journal: JournalDirectory) -> None:
         self._root = rollback.root
+        self._snapshots = rollback.snapshots
         self._journal = journal
         self._moves: list[tuple[str, str]] = []
         self.before: dict[str, tuple[EntryState, Callable[[], int | None]]] = {}
@@ -215,6 +221,10 @@ class _Collector:
                 self._move(path, record.other)
             case "mode":
                 self._set_mode(record)
+            case "state":
+                for edit in self._snapshots.list_edits(record.other):
+                    self._see(edit.path, edit.before)
+                    self.after[edit.path] = edit.after
             case _:
                 pass
 

@@ -206,9 +206,18 @@ class Journal:
             return
         with self.change() as scope:
             record, slot = self._new_slot(path, target)
-            after = stage_file(slot, target, fill, permissions=permissions, durable=durable)
-            record = replace(record, after=after)
-            self._place(scope, record, slot, target, exclusive=exclusive, expected=expected)
+            staged = stage_file(slot, target, fill, permissions=permissions, durable=durable)
+            record = Record("put", path, record.number, record.other, staged.state, staged.inode)
+            if not self._place(
+                scope,
+                record,
+                slot,
+                target,
+                is_there=not exclusive and (staged.replaces or expected is not None),
+                is_fixed=exclusive or expected is not None,
+                expected=expected,
+            ):
+                raise os_error(errno.EEXIST, path) if exclusive else StaleContentError(path)
 
     def make_link(self, path: str, target: Place, link: str) -> None:
         """Create a symbolic link, or replace a file with one."""
@@ -220,8 +229,7 @@ class Journal:
         with self.change() as scope:
             record, slot = self._new_slot(path, target)
             os.symlink(link, slot[1], dir_fd=slot[0])
-            record = replace(record, after=EntryState("symlink", target=link))
-            self._place(scope, record, slot, target)
+            self._place(scope, _staged(record, slot), slot, target, is_there=exists(target))
 
     def make_directory(self, path: str, target: Place) -> None:
         """Create a directory."""
@@ -257,8 +265,7 @@ class Journal:
             with self.change() as scope:
                 record, slot = self._new_slot(path, target)
                 rename(hidden, slot)
-                record = replace(record, after=read_state(slot))
-                self._place(scope, record, slot, target)
+                self._place(scope, _staged(record, slot), slot, target, is_there=exists(target))
 
     def remove(self, path: str, target: Place) -> None:
         """Remove an entry with everything below it."""
@@ -267,7 +274,7 @@ class Journal:
             return
         with self.change() as scope:
             record, slot = self._new_slot(path, target)
-            self._take_out(replace(record, kind="removed"), slot, target)
+            self._take_out(record.as_kind("removed"), slot, target)
             for each in self._scopes:
                 each.forget(path)
             del scope
@@ -281,9 +288,10 @@ class Journal:
         with self.change() as scope:
             for _ in range(_MAX_RETRIES):
                 if exists(goal):
-                    with self._inner():
+                    with suppress(StaleContentError), self._inner():
                         self._move_over(scope, (source, start), (destination, goal))
-                    break
+                        break
+                    continue
                 if self._move_to_free_path((source, start), (destination, goal)):
                     break
             else:
@@ -297,8 +305,8 @@ class Journal:
             with self.change():
                 found = os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
                 kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
-                record = Record("mode", path, stat.S_IMODE(found.st_mode))
-                self._open_directory().add(replace(record, after=EntryState(kind, mode)))
+                now, after = stat.S_IMODE(found.st_mode), EntryState(kind, mode)
+                self._open_directory().add(Record("mode", path, now, after=after))
                 set_entry_mode(target, mode)
         else:
             set_entry_mode(target, mode)
@@ -311,6 +319,12 @@ class Journal:
             self._open_directory().add(Record("state", other=commits))
             for each in self._scopes:
                 each.put.clear()
+
+    def drop_state(self) -> None:
+        """Forget the restore that was just noted: it was refused, and nothing has changed."""
+        directory = self._directory
+        if directory is not None and directory.records and directory.records[-1].kind == "state":
+            directory.drop_last()
 
     # --- steps ---
 
@@ -356,35 +370,46 @@ class Journal:
         slot: Place,
         target: Place,
         *,
-        exclusive: bool = False,
+        is_there: bool,
+        is_fixed: bool = False,
         expected: str | None = None,
-    ) -> None:
-        """Put a staged entry at its path; the slot then has the entry before."""
-        found = os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False)
-        record = replace(record, inode=found.st_ino)
-        for _ in range(_MAX_RETRIES):
-            if exclusive or (expected is None and not exists(target)):
-                done = self._try(
-                    replace(record, kind="new"), lambda: rename(slot, target, exclusive=True)
+    ) -> bool:
+        """Put a staged entry at its path; the slot then has the entry before.
+
+        `is_there` says whether something is at the path; if that is wrong and `is_fixed`, return
+        False, with nothing done.
+        """
+        for _ in range(1 if is_fixed else _MAX_RETRIES):
+            if not is_there:
+                is_done = self._try(
+                    record.as_kind("new"), lambda: rename(slot, target, exclusive=True)
                 )
             else:
-                again = replace(record, kind="again" if record.path in scope.put else "put")
-                done = self._try(again, lambda: swap(slot, target))
-                if done:
-                    self._check_out(scope, again, slot, target, expected)
-            if done:
+                is_done = self._try_exchange(scope, record, slot, target, expected)
+            if is_done:
                 fault_point("journal.placed")
                 scope.put[record.path] = record.after
-                return
-            if exclusive or expected is not None:
-                break
+                return True
+            is_there = not is_there
         with suppress(OSError):
             remove(*slot)
-        if exclusive:
-            raise os_error(errno.EEXIST, record.path)
-        if expected is not None:
-            raise StaleContentError(record.path)
-        raise _busy_error(record.path)
+        if not is_fixed:
+            raise _busy_error(record.path)
+        return False
+
+    def _try_exchange(
+        self,
+        scope: SavepointScope,
+        record: Record,
+        slot: Place,
+        target: Place,
+        expected: str | None,
+    ) -> bool:
+        record = record.as_kind("again" if record.path in scope.put else "put")
+        is_done = self._try(record, lambda: swap(slot, target))
+        if is_done:
+            self._check_out(scope, record, slot, target, expected)
+        return is_done
 
     def _try(self, record: Record, act: Callable[[], None]) -> bool:
         """Record and make a change; return False if the path exists, or does not, meanwhile."""
@@ -494,9 +519,9 @@ class Journal:
         """Move a file over another: put a second name of it there, then take out the first."""
         record, slot = self._new_slot(*goal)
         moved = self._link_or_copy(source[1], slot)
-        self._place(scope, replace(record, after=read_state(slot)), slot, goal[1])
+        self._place(scope, _staged(record, slot), slot, goal[1], is_there=True)
         record, slot = self._new_slot(*source)
-        self._take_out(replace(record, kind="removed"), slot, source[1])
+        self._take_out(record.as_kind("removed"), slot, source[1])
         if os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False).st_ino != moved:
             raise StaleContentError(source[0])
 
@@ -567,6 +592,12 @@ class Journal:
             self._discard_replaced(path, hidden, target)
         else:
             remove(*target, self._rollback.listing_lock)
+
+
+def _staged(record: Record, slot: Place) -> Record:
+    """Return a record with the state and inode of what is in its slot."""
+    found = os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False)
+    return replace(record, after=read_state(slot), inode=found.st_ino)
 
 
 def _made(path: str, place: Place) -> Record:

@@ -73,18 +73,16 @@ class Record:
     def encode(self) -> bytes:
         """Return the record as bytes on disk."""
         after = self.after
-        content = b"\0".join(
-            (
-                b"%b\0%d" % (self.kind.encode(), self.number),
-                os.fsencode(self.path),
-                os.fsencode(self.other),
-                b"%b\0%d\0%d" % (after.kind.encode(), after.mode, after.size),
-                after.blob.encode(),
-                os.fsencode(after.target),
-                b"%d" % self.inode,
-            )
+        text = (
+            f"{self.kind}\0{self.number}\0{self.path}\0{self.other}\0{after.kind}\0{after.mode}"
+            f"\0{after.size}\0{after.blob}\0{after.target}\0{self.inode}"
         )
+        content = os.fsencode(text)
         return b"%08x %06x %b\n" % (zlib.crc32(content), len(content), content)
+
+    def as_kind(self, kind: RecordKind) -> "Record":
+        """Return the same record of another kind."""
+        return Record(kind, self.path, self.number, self.other, self.after, self.inode)
 
 
 class RecordFile:

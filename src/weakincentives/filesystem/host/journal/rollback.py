@@ -82,7 +82,7 @@ class Rollback:
         """
         self.root = root
         self.listing_lock = listing_lock
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self.durable: bool = durable
         self.kept: list[KeptChange] = []
         """What was left alone, and where the other versions are."""
@@ -123,7 +123,7 @@ class Rollback:
             case "moved":
                 self._move_back(record)
             case "state":
-                self._snapshots.return_to(record.other)
+                self.snapshots.return_to(record.other)
             case _:
                 self._undo_simple(journal, record)
         return False
@@ -289,7 +289,7 @@ class Rollback:
             where = join(folder, keep(slot, (parent, name)))
         finally:
             os.close(parent)
-        self._snapshots.touch_undone(where)
+        self.snapshots.touch_undone(where)
         self._note(path, fact, where)
 
     def _note(self, path: str, fact: str, where: str = "") -> None:
@@ -297,15 +297,23 @@ class Rollback:
         self.kept.append(KeptChange(path, fact, where))
 
     def _discard(self, journal: JournalDirectory, record: Record) -> None:
-        with self.open_places(journal, record) as (slot, _), suppress(FileNotFoundError):
+        with self.open_slot(journal, record) as slot, suppress(FileNotFoundError):
             remove(*slot)
+
+    @contextmanager
+    def open_slot(self, journal: JournalDirectory, record: Record) -> Generator[Place, None, None]:
+        """Yield the slot of a record."""
+        if record.other == BESIDE:
+            with self.open_places(journal, record) as (slot, _):
+                yield slot
+        else:
+            yield journal.slot(record.number)
 
     @contextmanager
     def open_places(
         self, journal: JournalDirectory, record: Record
     ) -> Generator[tuple[Place, Place | None], None, None]:
         """Yield the slot and the path of a record; None for a path whose parent is gone."""
-        self._snapshots.touch_undone(record.path)
         with self.open_parent(record.path) as target:
             if record.other == BESIDE:
                 parent = -1 if target is None else target[0]
@@ -323,7 +331,7 @@ class Rollback:
                 raise
             yield None
             return
-        self._snapshots.touch_undone(path)
+        self.snapshots.touch_undone(path)
         try:
             yield place
         finally:

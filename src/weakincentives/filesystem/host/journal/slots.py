@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from weakincentives.history.entries import (
     EntryState,
@@ -42,6 +42,14 @@ _HAS_LABELS = Path("/sys/fs/selinux/enforce").exists()
 _MAX_NAME_BYTES = 200  # bytes of a name that leave room for an addition
 
 
+class StagedFile(NamedTuple):
+    """A new file in a slot, and whether something was at its path a moment ago."""
+
+    state: EntryState
+    inode: int
+    replaces: bool
+
+
 def stage_file(
     slot: Place,
     target: Place,
@@ -50,12 +58,11 @@ def stage_file(
     permissions: int | None,
     durable: bool,
     hashed: bool = True,
-) -> EntryState:
+) -> "StagedFile":
     """Write a new file into a slot, as if it were created beside `target`.
 
     Without `permissions` it gets those of the file at `target`. Group, ACL and label are
-    those that the directory of `target` gives to new files. The state has no blob id unless
-    `hashed`.
+    those that the directory of `target` gives to new files. Its state has a blob id if `hashed`.
     """
     descriptor, name = _create(slot, target[0])
     temporary = None if name is None else (target[0], name)
@@ -63,7 +70,7 @@ def stage_file(
         try:
             fault_point("store.created")
             # before the content, which others may not be allowed to read
-            copy_ownership(descriptor, *target, permissions)
+            is_there = copy_ownership(descriptor, *target, permissions)
             blob = _fill(descriptor, fill, hashed=hashed)
             fault_point("store.written")
             if durable:
@@ -83,7 +90,8 @@ def stage_file(
                 if each and each[1]:
                     os.unlink(each[1], dir_fd=each[0])
         raise
-    return EntryState("file", stat.S_IMODE(found.st_mode), found.st_size, blob)
+    state = EntryState("file", stat.S_IMODE(found.st_mode), found.st_size, blob)
+    return StagedFile(state, found.st_ino, is_there)
 
 
 def _create(slot: Place, directory: int) -> tuple[int, str | None]:

@@ -18,7 +18,7 @@ from uuid import uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.host.snapshots.edits import put_entries
+from weakincentives.filesystem.host.snapshots.edits import is_same, put_entries
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.tree import import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
@@ -38,6 +38,7 @@ from weakincentives.posix import RootedDirectory, os_error
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
 _CHUNK = 1024 * 1024
+_MAX_VIEWS = 4
 _SMALL_BLOB = 4096  # bytes; the target of a link is never longer
 
 
@@ -121,6 +122,7 @@ class PresentState:
 
     tree: str
     commit: str | None
+    snapshot: FilesystemSnapshot | None = None
     unstored: UnstoredObjects | None = None
     failure: OSError | None = None
 
@@ -136,6 +138,8 @@ class WorkspaceCommits:
         self.directory: RootedDirectory = directory
         self.tracker: ChangeTracker = tracker
         self.root: str = root
+        self._views: dict[str, SnapshotFilesystem] = {}
+        self._epoch = repository.objects.losses
 
     def take(
         self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
@@ -174,11 +178,11 @@ class WorkspaceCommits:
                 raise
             failure = error
         else:
-            return PresentState(tree, taken.commit_ref)
+            return PresentState(tree, taken.commit_ref, taken)
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)
         commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
-        return PresentState(result.tree, commit, unstored, failure)
+        return PresentState(result.tree, commit, None, unstored, failure)
 
     def capture_only(self) -> SnapshotFilesystem:
         """Capture the present state without storing anything."""
@@ -237,13 +241,24 @@ class WorkspaceCommits:
                     _store_blob(batch, contents[path](), entry, path)
             return self._commit(put_entries(state, entries, batch), tag, batch)
 
-    def store_present(
-        self, state: SnapshotFilesystem, paths: Sequence[str], tag: str
-    ) -> FilesystemSnapshot:
-        """Commit a state with these paths as they are on the disk now."""
+    def store_call(
+        self, state: SnapshotFilesystem, left: Mapping[str, EntryState], tag: str
+    ) -> tuple[FilesystemSnapshot, FilesystemSnapshot | None]:
+        """Commit a state with the paths of a call as it left them.
+
+        What is not as it was left was saved since, and is no part of it: then the second state
+        has it. The content that the call wrote there is gone.
+        """
         with self.repository.objects.begin_pack() as batch:
-            entries = {path: self._store_path(batch, path) for path in paths}
-            return self._commit(put_entries(state, entries, batch), tag, batch)
+            found = {path: self._store_path(batch, path) for path in left}
+            own = {path: each for path, each in found.items() if is_same(each, left[path])}
+            after = self._commit(put_entries(state, own, batch), tag, batch)
+        if len(own) == len(found):
+            return after, None
+        others = {path: each for path, each in found.items() if path not in own}
+        with self.repository.objects.begin_pack() as batch:
+            tree = put_entries(self.view(after.commit_ref), others, batch)
+            return after, self._commit(tree, "saved after a call", batch)
 
     def _store_path(self, batch: PackTransaction, path: str) -> EntryState:
         try:
@@ -256,12 +271,19 @@ class WorkspaceCommits:
             os.close(parent)
 
     def view(self, commit: str) -> SnapshotFilesystem:
-        """Return the state of a commit.
+        """Return the state of a commit; that of one just seen is not read again.
 
         Raises:
             SnapshotRestoreError: The commit is missing or damaged.
         """
-        return view_commit(self.repository, commit, self.root)
+        found = self._views.pop(commit, None)
+        if found is None or self._epoch != self.repository.objects.losses:
+            self._epoch = self.repository.objects.losses
+            found = view_commit(self.repository, commit, self.root)
+        self._views[commit] = found
+        if len(self._views) > _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        return found
 
     def _commit(self, tree: str, tag: str | None, batch: PackTransaction) -> FilesystemSnapshot:
         snapshot_id, now = uuid4(), datetime.now(UTC)

@@ -5,6 +5,7 @@ Equal subtrees are recognized by their ids and never entered.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.diff import Diff
@@ -46,7 +47,7 @@ def edits_between(
     found = {each.path: each for each in _Comparison(here, then).run()}
     if paths is None or "" in paths:
         return list(found.values())
-    wanted = {path: each for path, each in found.items() if _is_within(path, paths)}
+    wanted = {path: each for path, each in found.items() if is_within(path, paths)}
     needed = {parent for path in wanted for parent in parents_of(path)}
     for path in needed:  # directories that a restored path needs above it
         edit = found.get(path)
@@ -61,6 +62,11 @@ def entry_state(state: SnapshotFilesystem, path: str) -> EntryState:
     if entry is None:
         return _SPECIAL if path in state.manifest.specials else _ABSENT
     return _describe(state, path, entry)
+
+
+def is_same(one: EntryState, other: EntryState) -> bool:
+    """Return whether two entries are equal; sizes need not be known."""
+    return replace(one, size=-1) == replace(other, size=-1)
 
 
 def without_new_specials(changes: Diff) -> Diff:
@@ -162,11 +168,11 @@ class _TreeEdit:
         """Return the tree of the files."""
         self._open("")
         for path in sorted(entries):
-            is_gone = entries[path].kind in {"absent", "special"}
-            if not is_gone or all(map(self._has_directory, parents_of(path))):
-                for parent in parents_of(path):
-                    self._open(parent)
-                self._put(path, entries[path])
+            if entries[path].kind == "absent" and not self._has_parent(path):
+                continue  # it went with a directory above it
+            for parent in parents_of(path):
+                self._open(parent)
+            self._put(path, entries[path])
         for directory in sorted(self._trees, key=_depth, reverse=True):
             tree = self._batch.add("tree", encode_tree(self._trees[directory].values()))
             if not directory:
@@ -175,20 +181,21 @@ class _TreeEdit:
             self._trees[parent][name] = TreeEntry(name, DIRECTORY, tree)
         return self._state.files
 
+    def _has_parent(self, path: str) -> bool:
+        for parent in parents_of(path):
+            above, _, name = parent.rpartition("/")
+            entry = self._trees[above].get(name)
+            if parent not in self._trees and (entry is None or entry.mode != DIRECTORY):
+                return False
+            self._open(parent)
+        return True
+
     def _open(self, directory: str) -> None:
         if directory not in self._trees:
             parent, _, name = directory.rpartition("/")
             entry = self._state.entry("") if not directory else self._trees[parent].get(name)
             tree = _tree_of(entry)
             self._trees[directory] = {} if tree is None else dict(self._state.tree(tree))
-
-    def _has_directory(self, path: str) -> bool:
-        """Return whether there is a directory; the one above it is known to exist."""
-        if path not in self._trees:
-            parent, _, name = path.rpartition("/")
-            self._open(parent)
-            return _tree_of(self._trees[parent].get(name)) is not None
-        return True
 
     def _put(self, path: str, wanted: EntryState) -> None:
         parent, _, name = path.rpartition("/")
@@ -242,5 +249,6 @@ def _depth(path: str) -> int:
     return path.count("/") + bool(path)
 
 
-def _is_within(path: str, paths: Iterable[str]) -> bool:
+def is_within(path: str, paths: Iterable[str]) -> bool:
+    """Return whether a path is at or below one of `paths`."""
     return any(not parent or f"{path}/".startswith(f"{parent}/") for parent in paths)

@@ -14,6 +14,7 @@ from weakincentives.errors import (
     StaleRestoreError,
     WinkError,
 )
+from weakincentives.filesystem.host.snapshots.edits import is_within
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem, open_blob
 from weakincentives.filesystem.text import Content
 from weakincentives.gitstore import ObjectError
@@ -31,6 +32,7 @@ from weakincentives.history import (
     recover_change,
     remove_abandoned,
 )
+from weakincentives.history.entries import LiveTree, matches
 from weakincentives.posix import (
     MountPoints,
     RootedDirectory,
@@ -82,6 +84,26 @@ def restore_edits(
         except ChangeConflictError as error:
             stale = {error.path, *find_stale(directory, edits)}
             raise StaleRestoreError(sorted(map(display_path, stale))) from error
+
+
+def drop_done(
+    directory: RootedDirectory, edits: Sequence[Edit], paths: Sequence[str] | None = None
+) -> list[Edit]:
+    """Return the edits that are left: the others have happened already.
+
+    Directories above `paths` need only be there.
+    """
+    tree = LiveTree(directory)
+
+    def is_done(edit: Edit) -> bool:
+        if paths is not None and not is_within(edit.path, paths) and tree.is_directory(edit.path):
+            return True
+        return matches(tree, edit.path, edit.after)
+
+    try:
+        return [each for each in edits if not is_done(each)]
+    finally:
+        tree.close()
 
 
 def has_interrupted(directory: RootedDirectory) -> bool:

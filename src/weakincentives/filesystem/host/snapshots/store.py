@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -23,9 +22,10 @@ from weakincentives.filesystem.host.snapshots.commits import (
     WorkspaceCommits,
     view_commit,
 )
-from weakincentives.filesystem.host.snapshots.edits import edits_between, entry_state
+from weakincentives.filesystem.host.snapshots.edits import edits_between, entry_state, is_same
 from weakincentives.filesystem.host.snapshots.restore import (
     check_recovered,
+    drop_done,
     explain_store_error,
     has_interrupted,
     recover_restores,
@@ -54,6 +54,8 @@ class RestoreResult(NamedTuple):
     """The files that were written."""
     reversible: bool
     """Whether the state before is stored, so that the restore can be undone."""
+    changes: Sequence[PathChange] = ()
+    """What was replaced; its content is in the store."""
 
 
 class CallStates(NamedTuple):
@@ -67,8 +69,10 @@ class CallStates(NamedTuple):
     """What the call changed, sorted."""
     known: FilesystemSnapshot | None
     """The last known state, if somebody else had changed one of the paths since; else None."""
+    later: FilesystemSnapshot | None
+    """The state after with what somebody has saved at these paths since; None if nothing."""
     saved: tuple[FilesystemSnapshot, ...]
-    """States with what somebody saved while the call ran, and the call replaced again."""
+    """The present state with what somebody saved while the call ran, and the call replaced."""
 
 
 class _UnavailableSnapshotError(BackendUnavailableError, SnapshotError):
@@ -105,6 +109,8 @@ class SnapshotStore:
         self._commits: WorkspaceCommits | None = None  # None until the repository is open
         self._known: FilesystemSnapshot | None = None  # the last state that was stored
         self._is_unfinished = False  # whether a restore failed and could not be rolled back
+        self.replaced: FilesystemSnapshot | None = None
+        """The state before the last restore, if it was stored."""
         self.displaced: FilesystemSnapshot | None = None
         """What somebody saved while the last restore replaced it, as a snapshot."""
         self._closed = False
@@ -190,11 +196,19 @@ class SnapshotStore:
         by_call = [each for each in changes if each.by_call]
         state, before = commits.view(known.commit_ref), known
         found = {each.path: each.before for each in by_call}
-        others = {path: entry for path, entry in found.items() if not _is_same(state, path, entry)}
+        others = {
+            path: entry
+            for path, entry in found.items()
+            if not is_same(entry_state(state, path), entry)
+        }
         if others:
             opened = {each.path: each.open_before for each in by_call}
             before = commits.store_entries(state, others, opened, "changed before a call")
             state = commits.view(before.commit_ref)
+        left = {each.path: each.after for each in by_call}
+        after, later = commits.store_call(state, left, "after a call")
+        self._known = later or after
+        state = commits.view(self._known.commit_ref)
         saved = tuple(
             commits.store_entries(
                 state, {each.path: each.after}, {each.path: each.open_after}, "saved during a call"
@@ -202,10 +216,9 @@ class SnapshotStore:
             for each in changes
             if not each.by_call
         )
-        paths = tuple(sorted(found))
-        after = commits.store_present(state, paths, "after a call")
-        self._known = after
-        return CallStates(before, after, paths, known if others else None, saved)
+        return CallStates(
+            before, after, tuple(sorted(found)), known if others else None, later, saved
+        )
 
     def fill(self, fill: Callable[[TreeWriter], None], tag: str | None) -> FilesystemSnapshot:
         """Let `fill` write to the directory, which must be empty, and take a snapshot of it.
@@ -229,6 +242,8 @@ class SnapshotStore:
         with self._lock:
             try:
                 repository = self._repository_of(snapshot)
+                if self._commits is not None and repository is self._commits.repository:
+                    return self._commits.view(snapshot.commit_ref)
                 return view_commit(repository, snapshot.commit_ref, self._root)
             except (OSError, ObjectError) as error:
                 raise SnapshotRestoreError(
@@ -312,19 +327,27 @@ class SnapshotStore:
         if here is None:
             present = commits.take_present(f"before {title}")
             here = commits.view_present(present)
+            self.replaced = present.snapshot
         if paths is not None:
             check_restorable(State(here), State(target), paths)
         edits = edits_between(here, target, paths)
+        if present is None:
+            edits = drop_done(self._directory, edits, paths)
         check(usage_change(edits, _sizes_of(edits, here, target)))
         if before_replace is not None:
             if present is not None and present.failure is not None and present.commit is None:
                 raise present.failure
             before_replace(_store_inverse(commits, edits, target, title))
-        self._change(commits, edits, (here, target), title, "take" if present else "refuse")
+        policy = "take" if present else "refuse"
+        displaced = self._change(commits, edits, (here, target), title, policy)
         if present is not None:
             self._warn_if_irreversible(present)
         written = [each.path for each in edits if each.after.kind in ("file", "symlink")]
-        return RestoreResult(written, present is None or present.commit is not None)
+        changes = [
+            PathChange(each.path, displaced.get(each.path, each.before), each.after)
+            for each in edits
+        ]
+        return RestoreResult(written, present is None or present.commit is not None, changes)
 
     def replace(
         self,
@@ -369,12 +392,18 @@ class SnapshotStore:
         try:
             with self._lock_repository() as store:
                 states = store.view(second), store.view(first)
-                edits = edits_between(*states)
+                edits = drop_done(self._directory, edits_between(*states))
                 self._change(store, edits, states, f"rollback to {first}", "skip")
         except (OSError, ObjectError) as error:
             raise SnapshotRestoreError(
                 f"Failed to return to {first}: {self._explain(error)}"
             ) from error
+
+    def list_edits(self, commits: str) -> Sequence[Edit]:
+        """Return what differs between two commits, `A:B`, as edits that lead from A to B."""
+        first, _, second = commits.partition(":")
+        with self._lock_repository() as store:
+            return edits_between(store.view(first), store.view(second))
 
     def _change(
         self,
@@ -383,8 +412,8 @@ class SnapshotStore:
         states: tuple[SnapshotFilesystem, SnapshotFilesystem],
         title: str,
         policy: Policy,
-    ) -> None:
-        """Carry out edits; store what somebody saved at one of the paths meanwhile."""
+    ) -> Mapping[str, EntryState]:
+        """Carry out edits; store and return what somebody saved at one of the paths meanwhile."""
 
         def keep(files: Mapping[str, Place]) -> None:
             self.displaced = commits.store_displaced(states[0], files, f"saved during a {title}")
@@ -397,7 +426,7 @@ class SnapshotStore:
 
         self.displaced = None
         if not edits:
-            return
+            return {}
         self._tracker.touch(*(each.path for each in edits))
         try:
             result = restore_edits(
@@ -418,6 +447,7 @@ class SnapshotStore:
             raise
         for each in result.kept:
             _log.warning("%s", each)
+        return result.displaced
 
     # --- the repository ---
 
@@ -604,8 +634,3 @@ def _sizes_of(
         for each in edits
         if each.after.blob
     }
-
-
-def _is_same(state: SnapshotFilesystem, path: str, entry: EntryState) -> bool:
-    """Return whether a state has this entry; sizes need not be known."""
-    return replace(entry, size=-1) == replace(entry_state(state, path), size=-1)

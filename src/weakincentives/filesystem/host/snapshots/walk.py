@@ -26,6 +26,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
 )
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.gitstore import PackTransaction
+from weakincentives.history import is_written
 from weakincentives.posix import (
     RootedDirectory,
     check_time,
@@ -359,6 +360,8 @@ class Walk:
         for _ in range(_MAX_ATTEMPTS):
             descriptor, before = self._open_file(directory, name)
             try:
+                # a store into a memory mapping need not change the times
+                has_writer = is_written(descriptor) is True
                 blob = self._store_blob(descriptor, before.st_size)
                 after = os.fstat(descriptor)
             finally:
@@ -368,14 +371,14 @@ class Walk:
                 continue  # it changed while it was read
             if after.st_nlink > 1 and self._watcher is not None:
                 self._watcher.watch_link(join(parent, name), directory, name)
-            if (
-                isinstance(known, CapturedFile)
-                and known.id == blob
-                and known.permissions == stat.S_IMODE(after.st_mode)
-            ):
-                known.update_identity(identity)  # only its times differ
-                return known
-            return CapturedFile.of(name, blob, identity)
+            found = known if isinstance(known, CapturedFile) else None
+            if found and found.id == blob and found.permissions == stat.S_IMODE(after.st_mode):
+                found.update_identity(identity)  # only its times differ
+            else:
+                found = CapturedFile.of(name, blob, identity)
+            if has_writer:
+                found.identity = None  # it is read again next time
+            return found
         raise os_error(
             errno.EBUSY, name, f"File keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
         )
