@@ -7,6 +7,7 @@ change. An operation that was interrupted has left one of them, whole.
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.filesystem.generated_trees import Children, Directory, File, Link
 from tests.filesystem.trees_on_disk import State, clear, difference, lay_out, state_of
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.gitstore.repository import Repository
+from weakincentives.history import find_changes
+from weakincentives.posix import RootedDirectory
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 OLD_DATE, NEW_DATE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
@@ -200,5 +203,6 @@ def hidden_names(directory: Path) -> list[str]:
 
 def is_open(stage: Stage) -> bool:
     """Return whether something has been decided and is not finished."""
-    records = stage.root.glob(f"{RESERVED_PREFIX}change-*/record")
-    return any(each.read_bytes()[:1] == b"c" for each in records)
+    with closing(RootedDirectory(stage.root)) as root:
+        pending = find_changes(root)
+    return any(each.record.rolls_forward and not each.is_done for each in pending)

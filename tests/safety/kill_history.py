@@ -203,6 +203,8 @@ class Killer:
         while not is_open(self._stage):
             at = self._choice.randint(1, self._points)
             Child(working(self._stage, "restore"), dies_at=at).join()
+            if not is_open(self._stage):
+                check(self._stage, "restore")  # it may have been done: from the start again
         for _ in range(self._choice.randint(1, 3)):
             if is_open(self._stage):
                 self._kill(recovering(self._stage), _FEW)

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.filesystem.trees_on_disk import state_of
+from tests.posix.forks import is_killed_at
 from tests.safety.history import OPERATIONS, Stage, check, check_store, hidden_names
 from tests.safety.places import ROOT, mounted
 from tests.safety.test_faults import CODES, nth_call_fails
 from tests.sizes import size
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import RESERVED_PREFIX
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 
 CHOSEN = size(40, 10_000)
 
@@ -124,13 +126,8 @@ def test_what_was_decided_waits_until_the_disk_may_be_written(light_directory: P
     with on_a_disk_of_its_own(light_directory, "workspace") as stage:
         if stage is None:
             return  # nothing to make read-only
-
-        def die(point: str) -> None:
-            if point == "change.created":
-                raise Killed
-
-        with stage.opened() as fs, pytest.raises(Killed), fault_hook(die):
-            fs.restore(stage.kept["one"])
+        with stage.opened() as fs:
+            assert is_killed_at("change.created", lambda: fs.restore(stage.kept["one"]))
         half = state_of(stage.root)
         with read_only(stage, "workspace"):
             for _ in range(2):
@@ -140,10 +137,6 @@ def test_what_was_decided_waits_until_the_disk_may_be_written(light_directory: P
                 assert fs.read_bytes("same").content == b"same " * 500
         assert state_of(stage.root) == half
         assert check(stage, "restore", finished=True) == "one"
-
-
-class Killed(BaseException):
-    """Stands for a process that ends here."""
 
 
 WITHOUT_PROGRAMS = """

@@ -58,47 +58,94 @@ UNPRIVILEGED = """
 import json, os, sys
 from pathlib import Path
 from tests.filesystem.host.restore_trees import become
-from tests.filesystem.trees_on_disk import state_of
+from tests.filesystem.trees_on_disk import clear, state_of
+from tests.posix.forks import is_killed_at
 from weakincentives.filesystem import HostFilesystem
 base = Path(sys.argv[1])
 if os.geteuid() == 0:
     become(65534, base)
 root = base / "workspace"
-(root / "d" / "e").mkdir(parents=True)
-(root / "d" / "e" / "f").write_text("1")
-(root / "g").write_text("2")
-(root / "shut" / "open").mkdir(parents=True)
-(root / "shut" / "open" / "h").write_text("3")
-(root / "listless").mkdir()
-(root / "listless" / "i").write_text("4")
-(root / "listless").chmod(0o300)
-(root / "shut").chmod(0)
-with HostFilesystem(root, git_dir=base / "store") as fs:
-    kept, before = fs.snapshot(), state_of(root)
+
+def prepare():
+    root.mkdir(exist_ok=True)
+    root.chmod(0o700)
+    clear(root)
+    (root / "d" / "e").mkdir(parents=True)
+    (root / "d" / "e" / "f").write_text("1")
+    (root / "g").write_text("2")
+    (root / "shut" / "open").mkdir(parents=True)
+    (root / "shut" / "open" / "h").write_text("3")
+    (root / "listless").mkdir()
+    (root / "listless" / "i").write_text("4")
+    (root / "listless").chmod(0o300)
+    (root / "shut").chmod(0)
+
+def spoil():
     for path in ("g", "d/e/f", "d/e", "d"):
         (root / path).chmod(0)
     (root / "listless" / "i").unlink()
     (root / "shut").chmod(0o700)
     (root / "shut" / "open" / "h").unlink()
     (root / "shut").chmod(0)
+    root.chmod(0o500)
+"""
+
+IN_ONE = """
+prepare()
+with HostFilesystem(root, git_dir=base / "store") as fs:
+    kept, before = fs.snapshot(), state_of(root)
+    spoil()
     fs.restore(kept)
-print(json.dumps(state_of(root) == before))
+print(json.dumps([state_of(root) == before, root.stat().st_mode & 0o777]))
+"""
+
+KILLED = """
+outcomes, number = {}, 0
+while True:
+    number += 1
+    prepare()
+    with HostFilesystem(root, git_dir=base / "store") as fs:
+        kept, before = fs.snapshot(), state_of(root)
+    spoil()
+    after = state_of(root)
+    def restore():
+        with HostFilesystem(root, git_dir=base / "store") as fs:
+            fs.restore(kept)
+    if not is_killed_at("", restore, number):
+        break
+    is_recorded = any(root.glob(".wink-tmp-change-*/record"))
+    HostFilesystem(root, git_dir=base / "store").close()
+    found = state_of(root)
+    outcome = "old" if found == after else "new" if found == before else f"{found} at {number}"
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    # the root itself is opened just before there is a record, and closed just after
+    assert root.stat().st_mode & 0o777 == 0o500 or not is_recorded, number
+print(json.dumps(sorted(outcomes)))
 """
 
 
-def test_what_was_closed_since_is_opened_again_by_who_owns_it(light_directory: Path) -> None:
-    light_directory.chmod(0o755)
-    work = light_directory / "work"
+def run_unprivileged(directory: Path, program: str) -> object:
+    directory.chmod(0o755)
+    work = directory / "work"
     work.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, str(work)],
+        [sys.executable, "-c", UNPRIVILEGED + program, str(work)],
         cwd=ROOT,
         check=False,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_what_was_closed_since_is_opened_again_by_who_owns_it(light_directory: Path) -> None:
+    assert run_unprivileged(light_directory, IN_ONE) == [True, 0o500]
+
+
+@pytest.mark.slow
+def test_what_was_closed_since_is_closed_again_after_a_kill(light_directory: Path) -> None:
+    assert run_unprivileged(light_directory, KILLED) == ["new", "old"]
 
 
 @pytest.mark.parametrize("place", ["", "inner", "a/b", "../workspace/inner", "..", "../.."])

@@ -112,7 +112,7 @@ def test_a_restore_that_is_cut_off_is_finished_on_all_of_them(
 
 def test_a_full_disk_inside_changes_nothing(fs: HostFilesystem, root: Path, disk: Path) -> None:
     fs.write("a", "1")
-    (disk / "large").write_bytes(bytes(800_000))
+    (disk / "large").write_bytes(b"0" * 800_000)
     kept = fs.snapshot()
     fs.write("a", "2")
     (disk / "large").write_bytes(b"1" * 700_000)

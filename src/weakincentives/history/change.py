@@ -9,8 +9,8 @@ comes out and is kept. What came out stays in its slot until the end of the chan
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -44,7 +44,10 @@ from weakincentives.posix import (
     display_path,
     explain_error,
     fault_point,
+    owner_name,
     parent_of,
+    parents_of,
+    set_mode,
     sync_directory,
     temporary_name,
 )
@@ -149,18 +152,40 @@ def change(
     """
     tree = LiveTree(root)
     try:
-        return _Change(tree, request, keep, on_end).run()
+        with accessible_root(root) as mode:
+            return _Change(tree, request, keep, on_end).run(mode)
     finally:
         tree.close()
 
 
 def find_stale(root: RootedDirectory, edits: Sequence[Edit]) -> list[str]:
-    """Return the paths that are not as edits expect them; nothing changes."""
-    tree = LiveTree(root)
+    """Return the paths that are not as edits expect them, as far as they can be read."""
+    tree, found = LiveTree(root), list[str]()
     try:
-        return [each.path for each in edits if not matches(tree, each.path, each.before)]
+        for each in edits:
+            with suppress(PermissionError):
+                if not matches(tree, each.path, each.before):
+                    found.append(each.path)
     finally:
         tree.close()
+    return found
+
+
+@contextmanager
+def accessible_root(root: RootedDirectory, before: int = -1) -> Generator[int, None, None]:
+    """Make the root accessible to its owner in the with block; yield the permissions it had.
+
+    `before` says which it had before a change that was interrupted.
+    """
+    found = stat.S_IMODE(os.fstat(root.descriptor).st_mode)
+    mode = before if found == before | _OWNER_ACCESS else found
+    if found & _OWNER_ACCESS != _OWNER_ACCESS:
+        set_mode(root.descriptor, found | _OWNER_ACCESS)
+    try:
+        yield mode
+    finally:
+        if mode & _OWNER_ACCESS != _OWNER_ACCESS:
+            set_mode(root.descriptor, mode)
 
 
 class _Change:
@@ -188,22 +213,27 @@ class _Change:
             if each.before.kind == "file" and each.after.kind != "file" and each.before.size
         }
 
-    def run(self) -> ChangeResult:
+    def run(self, root_mode: int) -> ChangeResult:
+        staging = Staging(self._tree, owner_name())
+        try:
+            return self._run(staging, root_mode)
+        finally:
+            staging.release()  # even if it is interrupted: then a recovery goes on
+
+    def _run(self, staging: Staging, root_mode: int) -> ChangeResult:
         wanted = self._request
         record = ChangeRecord(
             *(wanted.kind, wanted.place, wanted.number, (), ()),
             directories={},
+            root_mode=root_mode,
             rolls_forward=wanted.rolls_forward,
         )
         try:
-            staging = Staging.create(self._tree)
-            record = replace(record, areas=tuple(staging.areas))
-            try:
-                record = self._stage(staging, record)
-            except BaseException:
-                _remove_slots(staging)
-                raise
+            staging.create()
+            record = self._stage(staging, replace(record, areas=tuple(staging.areas)))
         except BaseException:
+            with suppress(OSError):  # the next recovery removes it
+                staging.remove()
             with suppress(OSError):
                 self._on_end(record, "rolled back")
             raise
@@ -245,15 +275,15 @@ class _Change:
 
     def _stage(self, staging: Staging, record: ChangeRecord) -> ChangeRecord:
         """Make directories accessible, put new versions into slots, and write the record."""
-        modes = sorted(self._find_modes(), key=lambda each: each.path)
-        opened = [
-            each for each in modes if each.before != -1 and each.before & 0o700 != _OWNER_ACCESS
-        ]
+        opened: dict[str, ModeChange] = {}
         try:
-            if opened:  # so that a kill does not leave them so
-                os.close(staging.write(replace(record, modes=tuple(opened))))
-            for mode in opened:
-                self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
+            while closed := self._find_closed(opened):
+                opened |= closed
+                unstaged = replace(record, modes=tuple(opened.values()), rolls_forward=False)
+                os.close(staging.write(unstaged))  # so that a kill does not leave them so
+                for mode in closed.values():
+                    self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
+            modes = {each.path: each for each in self._find_modes()} | opened
             operations = _list_operations(self._tree, self._request.edits, staging)
             with SyncQueue() as queue:
                 for operation in operations:
@@ -263,14 +293,14 @@ class _Change:
                 found = replace(
                     record,
                     operations=tuple(operations),
-                    modes=tuple(modes),
+                    modes=tuple(sorted(modes.values(), key=lambda each: each.path)),
                     directories=self._find_directories(operations),
                     areas=tuple(staging.areas),
                 )
                 self._write_record(staging, found, queue)
             fault_point("change.changing")
         except BaseException:
-            for mode in reversed(opened):
+            for mode in reversed(opened.values()):
                 with suppress(OSError, ChangeConflictError):
                     self._change_mode(mode.path, mode.before | _OWNER_ACCESS, mode.before)
             raise
@@ -561,12 +591,24 @@ class _Change:
 
     # --- what to change ---
 
+    def _find_closed(self, opened: Mapping[str, ModeChange]) -> dict[str, ModeChange]:
+        """Return the next directories to make accessible, sorted.
+
+        What is in a directory that is closed is found when that one is open.
+        """
+        closed = {
+            each.path: each
+            for each in self._find_modes()
+            if each.before != -1 and each.before & _OWNER_ACCESS != _OWNER_ACCESS
+        }
+        return {path: closed[path] for path in sorted(closed.keys() - opened.keys())}
+
     def _find_modes(self) -> Iterator[ModeChange]:
         """Yield the directories whose permissions change, even if only temporarily."""
         edits = {each.path: each for each in self._request.edits}
-        parents = {parent_of(each.path) for each in self._request.edits if not _is_kept(each)}
+        parents = {above for each in self._request.edits for above in parents_of(each.path)}
         known = {path for path, each in edits.items() if each.before.kind == "directory"}
-        for path in {*parents, *known} - {""}:
+        for path in parents | known:
             edit = edits.get(path)
             before = edit.before.mode if edit and path in known else self._directory_mode(path)
             after = before
@@ -620,14 +662,6 @@ def _list_operations(tree: LiveTree, edits: Sequence[Edit], staging: Staging) ->
     return found
 
 
-def _remove_slots(staging: Staging) -> None:
-    """Remove what was staged: nothing has been changed."""
-    try:
-        staging.remove()
-    except OSError:
-        staging.release()  # the next recovery removes it
-
-
 def _in_tree_order(edit: Edit) -> list[str]:
     return edit.path.split("/")
 
@@ -667,18 +701,17 @@ def roll_back_change(
 ) -> Rollback:
     """Roll back a change; its record is removed unless something failed."""
     rollback = Rollback(tree, record, staging.areas[0])
-    rollback.run("changing")
-    if not rollback.failures:
-        try:
+    try:
+        rollback.run("changing")
+        if not rollback.failures:
             try:
                 on_end("rolled back")
             except OSError:
                 if rollback.kept:  # otherwise it may fail: nothing has happened
                     raise
             staging.remove(durable=True)
-        except OSError as error:
-            rollback.failures.append(error)
-    staging.release()
+    except OSError as error:
+        rollback.failures.append(error)
     return rollback
 
 
@@ -689,7 +722,6 @@ def complete_change(
     rollback = Rollback(tree, record, staging.areas[0])
     rollback.complete()
     if rollback.failures:
-        staging.release()
         return rollback
     staging.enter("done", durable=False)
     finished = finish_change(tree, staging, record, on_end)
@@ -706,12 +738,11 @@ def finish_change(
 ) -> Rollback:
     """Remove what was displaced and the record; a later recovery retries what fails."""
     rollback = Rollback(tree, record, staging.areas[0])
-    rollback.run("done", stored)
     try:
+        rollback.run("done", stored)
         on_end("committed")
         if not rollback.failures:
             staging.remove()
     except OSError as error:
         rollback.failures.append(error)
-    staging.release()
     return rollback

@@ -87,6 +87,8 @@ class ChangeRecord:
     """The inode of each directory that it changes, to find it after a rename."""
     areas: tuple[str, ...] = ()
     """All staging directories, the one with the record first."""
+    root_mode: int = -1
+    """The permissions of the root, if it was made accessible to its owner."""
     rolls_forward: bool = False
     """Whether a recovery completes it; otherwise it is rolled back."""
     version: int = _VERSION
@@ -96,7 +98,7 @@ class Staging:
     """The staging directories of one change."""
 
     def __init__(self, tree: LiveTree, owner: str) -> None:
-        """Use the staging directories of `owner`; `create` or `open` returns one."""
+        """Use the staging directories of `owner`, which `create` creates or `open` finds."""
         self._tree = tree
         self.owner: str = owner
         self.areas: list[str] = [f"{PREFIX}{owner}"]
@@ -104,18 +106,10 @@ class Staging:
         self._count = 0
         self.phase: Phase = "staging"
 
-    @classmethod
-    def create(cls, tree: LiveTree) -> "Staging":
-        """Create a staging directory in the root."""
-        owner = owner_name()
-        _active.add(owner)
-        staging = cls(tree, owner)
-        try:
-            staging._make_area(staging.areas[0])
-        except BaseException:
-            _active.discard(owner)
-            raise
-        return staging
+    def create(self) -> None:
+        """Create the staging directory in the root: until `release`, no recovery touches it."""
+        _active.add(self.owner)
+        self._make_area(self.areas[0])
 
     @classmethod
     def open(cls, tree: LiveTree, name: str) -> tuple["Staging", ChangeRecord | None]:
@@ -125,6 +119,8 @@ class Staging:
             RecordError: The record is damaged, or belongs to another user.
         """
         staging = cls(tree, name.removeprefix(PREFIX))
+        # those without a slot in the record too: it may have been killed before it was complete
+        staging.areas += [join(point, name) for point in MountPoints(tree.root)]
         try:
             phase, data = _read_record(tree, name)
             record = decode(data, ChangeRecord)
@@ -139,7 +135,8 @@ class Staging:
             raise _damaged_error(name, "a staging directory of another change")
         if any(each.slot.rpartition("/")[0] not in areas for each in record.operations):
             raise _damaged_error(name, "a slot of another change")
-        staging.areas, staging.phase = areas, phase
+        staging.areas = list(dict.fromkeys([*areas, *staging.areas]))
+        staging.phase = phase
         return staging, record
 
     def new_slot(self, path: str) -> str:
@@ -196,10 +193,9 @@ class Staging:
                 remove_tree(*self._tree.open_parent(area))
         if durable:
             sync_directory(self._tree.root.descriptor)
-        _active.discard(self.owner)
 
     def release(self) -> None:
-        """Leave it to a later recovery."""
+        """Leave what there is to a later recovery."""
         _active.discard(self.owner)
 
     def _make_area(self, area: str) -> None:

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from weakincentives.history.change import complete_change, finish_change, roll_back_change
+from weakincentives.history.change import (
+    accessible_root,
+    complete_change,
+    finish_change,
+    roll_back_change,
+)
 from weakincentives.history.entries import LiveTree
 from weakincentives.history.records import (
     ChangeRecord,
@@ -108,10 +113,11 @@ def recover_change(
     """
     tree = LiveTree(root)
     try:
-        staging, record = Staging.open(tree, pending.name)
-        if record is None:  # another process was faster
-            return Recovery(pending.record, pending.is_done, (), ())
-        return _recover(tree, staging, record, on_end)
+        with accessible_root(root, pending.record.root_mode):
+            staging, record = Staging.open(tree, pending.name)
+            if record is None:  # another process was faster
+                return Recovery(pending.record, pending.is_done, (), ())
+            return _recover(tree, staging, record, on_end)
     finally:
         tree.close()
 

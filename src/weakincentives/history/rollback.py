@@ -98,6 +98,7 @@ class Rollback:
         """Carry out what an interrupted change has left to do, where nobody has saved since."""
         self._for_each(self._make_accessible, self._record.modes)
         self._for_each(self._redo, self._record.operations)
+        self._for_each(self._complete_mode, reversed(self._record.modes))
 
     def is_written(self, path: str) -> bool:
         """Return whether a process is known to have `path` open for writing."""
@@ -408,6 +409,14 @@ class Rollback:
         if mode.after != -1 and found is not None and stat.S_ISDIR(found.st_mode):
             bits = stat.S_IMODE(found.st_mode)
             if bits != mode.after and bits == mode.after | _OWNER_ACCESS:
+                self._tree.set_mode(mode.path, mode.after)
+
+    def _complete_mode(self, mode: ModeChange) -> None:
+        """Give a directory its new permissions, unless another process has set others."""
+        found = self._tree.stat(mode.path)
+        if mode.after != -1 and found is not None and stat.S_ISDIR(found.st_mode):
+            ours = {mode.before, mode.before | _OWNER_ACCESS, mode.after | _OWNER_ACCESS}
+            if stat.S_IMODE(found.st_mode) in ours:
                 self._tree.set_mode(mode.path, mode.after)
 
     def _restore_mode(self, mode: ModeChange) -> None:

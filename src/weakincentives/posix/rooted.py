@@ -19,6 +19,7 @@ import re
 import stat
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from weakincentives.errors import WinkError
@@ -460,6 +461,10 @@ class MountPoints:
     def __init__(self, directory: RootedDirectory) -> None:
         """Read them; none if `directory` does not cross mounts."""
         self._points = frozenset(_read_points(directory) if directory.crosses_mounts else ())
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over their paths."""
+        return iter(self._points)
 
     def filesystem_root(self, path: str) -> str:
         """Return the topmost directory of the file system that holds `path`."""

@@ -98,6 +98,7 @@ class _Comparison:
     def __init__(self, here: SnapshotFilesystem, then: SnapshotFilesystem) -> None:
         self._here = here
         self._then = then
+        self._specials = set(here.manifest.specials)
         self._seen: set[str] = set()
         self._repeated = 0
 
@@ -125,8 +126,7 @@ class _Comparison:
             edit = Edit(path, self._state(path, old), self._state(path, new, is_new=True))
             if old is not None and new is not None and edit.before != edit.after:
                 yield edit
-        gone = set(self._here.manifest.specials) - set(self._then.manifest.specials)
-        for path in sorted(gone):
+        for path in sorted(self._specials - set(self._then.manifest.specials) - yielded):
             yield Edit(path, _SPECIAL, _ABSENT)
 
     def _compare(
@@ -152,8 +152,9 @@ class _Comparison:
             self._seen.add(tree)
 
     def _state(self, path: str, entry: TreeEntry | None, *, is_new: bool = False) -> EntryState:
-        side = self._then if is_new else self._here
-        return _ABSENT if entry is None else _describe(side, path, entry)
+        if entry is not None:
+            return _describe(self._then if is_new else self._here, path, entry)
+        return _SPECIAL if path in self._specials and not is_new else _ABSENT
 
 
 class _TreeEdit:

@@ -4,8 +4,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weakincentives.errors import (
@@ -38,10 +37,8 @@ from weakincentives.posix import (
     RootedDirectory,
     display_path,
     is_hidden,
-    make_accessible,
     os_error,
     parent_of,
-    set_mode,
     shorten_path,
 )
 
@@ -78,12 +75,11 @@ def restore_edits(
     request = ChangeRequest(
         edits, open_content, kind=KIND, on_conflict=on_conflict, durable=durable
     )
-    with _accessible(directory):
-        try:
-            return change(directory, request, keep=keep)
-        except ChangeConflictError as error:
-            stale = {error.path, *find_stale(directory, edits)}
-            raise StaleRestoreError(sorted(map(display_path, stale))) from error
+    try:
+        return change(directory, request, keep=keep)
+    except ChangeConflictError as error:
+        stale = {error.path, *find_stale(directory, edits)}
+        raise StaleRestoreError(sorted(map(display_path, stale))) from error
 
 
 def drop_done(
@@ -179,19 +175,6 @@ def _check_edits(directory: RootedDirectory, edits: Sequence[Edit]) -> None:
             continue  # one that cannot be reached is made accessible, or is a conflict
         if not _may_change(found):
             raise os_error(errno.EPERM, parent, "Directory belongs to another user")
-
-
-@contextmanager
-def _accessible(directory: RootedDirectory) -> Generator[None, None, None]:
-    """Make the root writable inside the block: its permissions are not part of a snapshot."""
-    mode = stat.S_IMODE(os.fstat(directory.descriptor).st_mode)
-    if mode & stat.S_IRWXU != stat.S_IRWXU:
-        make_accessible(directory.descriptor)
-    try:
-        yield
-    finally:
-        if stat.S_IMODE(os.fstat(directory.descriptor).st_mode) != mode:
-            set_mode(directory.descriptor, mode)
 
 
 def _may_change(found: os.stat_result) -> bool:

@@ -439,6 +439,9 @@ class SnapshotStore:
             )
         except BaseException as error:
             self._is_unfinished = has_interrupted(self._directory)
+            if self._is_unfinished:
+                with suppress(SnapshotRestoreError):  # an interrupt may have ended the rollback
+                    self.recover()
             if self._is_unfinished and isinstance(error, OSError):
                 raise SnapshotRestoreError(
                     f"Failed to restore, and to roll back: {self._explain(error)};"
