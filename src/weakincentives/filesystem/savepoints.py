@@ -69,6 +69,7 @@ class WriteLock:
         self.holds: list[ref[Hold]] = []
         self._owner = 0
         self._is_free = Condition(self.mutex)
+        self._is_awaited = False
         self._timeout = timeout
 
     @property
@@ -111,12 +112,14 @@ class WriteLock:
 
     def notify(self) -> None:
         """Wake up the threads that wait, if it is their turn."""
-        if not self.is_claimed:
+        if self._is_awaited and not self.is_claimed:
+            self._is_awaited = False  # those who still wait set it again
             self._is_free.notify_all()
 
     def _wait(self) -> None:
         started = time.monotonic()
         while self.is_claimed:
+            self._is_awaited = True
             self._is_free.wait(POLL_INTERVAL)
             defer_interrupts().deliver()
             check_time("Waiting for another thread")

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from weakincentives.filesystem import (
@@ -21,7 +20,6 @@ from weakincentives.filesystem import (
     FileDeleted,
     Filesystem,
     FilesystemEvent,
-    FilesystemSnapshot,
     FileWritten,
     HostBacked,
     LinkCreated,
@@ -31,6 +29,7 @@ from weakincentives.filesystem import (
     Pinnable,
     ReadableFilesystem,
     Reversible,
+    Savepoint,
     Snapshotable,
     SnapshotableFilesystem,
     StateReplaced,
@@ -81,24 +80,28 @@ class RollbackHandle(ABC):
         """The handle of the enclosing transaction, if there is one."""
         self.outer_position: int = 0
         """The `position` of the outer handle when this one was created."""
-        self._is_open = True
+        self._found: list[FilesystemEvent] | None = None
 
     @property
+    @abstractmethod
     def is_open(self) -> bool:
         """Whether the changes can still be rolled back."""
-        return self._is_open
 
-    @abstractmethod
     def events(self) -> Sequence[FilesystemEvent]:
         """Return the events of all changes so far."""
+        return self._found or ()
 
-    @abstractmethod
     def release(self) -> None:
         """Keep the changes."""
+        with filesystem_span("commit", self.filesystem) as span:
+            record_changes(span, self._found)
+            self._keep()
 
-    @abstractmethod
     def rollback(self) -> None:
         """Undo the changes."""
+        with filesystem_span("rollback", self.filesystem) as span:
+            record_changes(span, self._found)
+            self._undo()
 
     def freeze(self) -> None:
         """Detect changes for the last time: `events` returns the same from now on."""
@@ -106,11 +109,18 @@ class RollbackHandle(ABC):
 
     def position(self) -> int:
         """Return how many events there are so far."""
-        return 0
+        return len(self._found or ())
 
     def forget_since(self, position: int) -> None:
         """Drop the events since `position`: their changes have been rolled back."""
-        del position  # strategies that compare states do not find what was rolled back
+        if self._found is not None:
+            del self._found[position:]
+
+    @abstractmethod
+    def _keep(self) -> None: ...
+
+    @abstractmethod
+    def _undo(self) -> None: ...
 
 
 def begin_rollback(
@@ -133,7 +143,7 @@ def begin_rollback(
         if savepoint is not None:
             return _SavepointRollback(filesystem, savepoint)
         if isinstance(filesystem, Snapshotable):
-            return _SavepointRollback(filesystem, _SnapshotSavepoint(filesystem))
+            return _SavepointRollback(filesystem, _SnapshotHold(filesystem, "before a change"))
     if isinstance(filesystem, Snapshotable):
         return _SnapshotRollback(filesystem)
     # one of ours is not wrapped in a proxy, which would hide its capabilities
@@ -152,71 +162,91 @@ def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
         SnapshotError: Something could not be recorded; all changes are rolled back.
         OSError: The same, if the files have to be read to be recorded.
     """
-    hold = _WriteHold(handle.filesystem)  # other threads must not write in between
-    try:
-        return _begin_again(handle, hold)
-    finally:
-        hold.end()
-
-
-def _begin_again(handle: RollbackHandle, hold: "_WriteHold") -> RollbackHandle:
     filesystem = handle.filesystem
-    if not isinstance(filesystem, Snapshotable):
-        now = capture_image(filesystem)
-        handle.rollback()
-        image_rollback = _ImageRollback(filesystem)
-        restore_image(filesystem, now)
-        return image_rollback
-    here = hold.take_snapshot(filesystem, "within a change")
-    handle.rollback()
-    snapshot_rollback = _SnapshotRollback(filesystem)
-    restore_snapshot(filesystem, here)
-    return snapshot_rollback
+    release = _hold(filesystem)  # other threads must not write in between
+    try:
+        if not isinstance(filesystem, Snapshotable):
+            now = capture_image(filesystem)
+            handle.rollback()
+            image_rollback = _ImageRollback(filesystem)
+            restore_image(filesystem, now)
+            return image_rollback
+        here = _SnapshotHold(filesystem, "within a change")
+        try:
+            handle.rollback()
+            snapshot_rollback = _SnapshotRollback(filesystem)
+            here.rollback()
+            return snapshot_rollback
+        finally:
+            here.release()
+    finally:
+        release()
 
 
-class _SavepointLike(Protocol):
-    """What a rollback needs of a savepoint."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def release(self) -> None: ...
-
-    def rollback(self) -> None: ...
+_locks: WeakValueDictionary[int, WriteLock] = WeakValueDictionary()
+_locks_mutex = Lock()
 
 
-class _SnapshotSavepoint:
-    """A snapshot with the interface of a savepoint."""
+def _hold(filesystem: Filesystem) -> Callable[[], None]:
+    """Keep other threads from changes; return the function that ends it."""
+    release = hold_lock(filesystem)
+    if release is not None:
+        return release
+    with _locks_mutex:  # it has no lock of its own; ours lives as long as a hold
+        lock = _locks.setdefault(id(unwrap(filesystem)), WriteLock())
+    return lock.hold()
 
-    def __init__(self, filesystem: SnapshotableFilesystem) -> None:
+
+class _SnapshotHold:
+    """A snapshot with the interface of a savepoint: pinned, and others cannot write."""
+
+    def __init__(self, filesystem: SnapshotableFilesystem, tag: str) -> None:
         self._filesystem = filesystem
-        self._hold = _WriteHold(filesystem)
-        self._snapshot = self._hold.take_snapshot(filesystem, "before a change")
-        self.ref = self._snapshot.commit_ref
+        self._releases = [_hold(filesystem)]
         self.is_open = True
+        try:
+            self.snapshot = take_snapshot(filesystem, tag)
+            if isinstance(filesystem, Pinnable):
+                with suppress(NotImplementedError):
+                    self._releases.append(filesystem.pin(self.snapshot))
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         self.is_open = False
-        self._hold.end()
+        self.end()
 
     def rollback(self) -> None:
         try:
-            restore_snapshot(self._filesystem, self._snapshot)
-            self.is_open = False
+            self.restore()
         finally:
-            self._hold.end()
+            self.end()
+
+    def restore(self) -> None:
+        """Restore the snapshot; `end` must follow."""
+        restore_snapshot(self._filesystem, self.snapshot)
+        self.is_open = False
+
+    def end(self) -> None:
+        """Let others write; the snapshot may be pruned."""
+        while self._releases:
+            self._releases.pop()()
 
 
 class _SavepointRollback(RollbackHandle):
     """Covers changes made through the filesystem, which emits their events itself."""
 
-    def __init__(self, filesystem: ObservableFilesystem, savepoint: _SavepointLike) -> None:
+    def __init__(
+        self, filesystem: ObservableFilesystem, savepoint: Savepoint | _SnapshotHold
+    ) -> None:
         super().__init__(filesystem)
-        self.snapshot_ref = savepoint.ref if isinstance(savepoint, _SnapshotSavepoint) else None
         self._savepoint = savepoint
-        self._events: list[FilesystemEvent] = []
+        if isinstance(savepoint, _SnapshotHold):
+            self.snapshot_ref = savepoint.snapshot.commit_ref
+        self._found = []
         try:
-            self._unsubscribe = filesystem.subscribe(self._events.append)
+            self._unsubscribe = filesystem.subscribe(self._found.append)
         except BaseException:
             savepoint.rollback()
             raise
@@ -225,26 +255,13 @@ class _SavepointRollback(RollbackHandle):
     def is_open(self) -> bool:
         return self._savepoint.is_open
 
-    def events(self) -> Sequence[FilesystemEvent]:
-        return self._events
+    def _keep(self) -> None:
+        self._savepoint.release()
+        self._unsubscribe()
 
-    def release(self) -> None:
-        with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._events)
-            self._savepoint.release()
-            self._unsubscribe()
-
-    def rollback(self) -> None:
-        with filesystem_span("rollback", self.filesystem) as span:
-            record_changes(span, self._events)
-            self._unsubscribe()
-            self._savepoint.rollback()
-
-    def position(self) -> int:
-        return len(self._events)
-
-    def forget_since(self, position: int) -> None:
-        del self._events[position:]
+    def _undo(self) -> None:
+        self._unsubscribe()
+        self._savepoint.rollback()
 
 
 class _SnapshotRollback(RollbackHandle):
@@ -256,11 +273,13 @@ class _SnapshotRollback(RollbackHandle):
         super().__init__(filesystem)
         self._snapshotable = filesystem
         self._reported = _reported_programs(filesystem)
-        self._hold = _WriteHold(filesystem)
-        self._snapshot = self._hold.take_snapshot(filesystem, "before a change")
-        self._found: Sequence[FilesystemEvent] | None = None
+        self._hold = _SnapshotHold(filesystem, "before a change")
         self._frozen = False
-        self.snapshot_ref = self._snapshot.commit_ref
+        self.snapshot_ref = self._hold.snapshot.commit_ref
+
+    @property
+    def is_open(self) -> bool:
+        return self._hold.is_open
 
     def freeze(self) -> None:
         self.events()
@@ -270,28 +289,31 @@ class _SnapshotRollback(RollbackHandle):
         if self._frozen and self._found is not None:
             return self._found
         self._invalidate()
-        changes = diff_since(self._snapshotable, self._snapshot, renames=False)
+        snapshot = self._hold.snapshot
+        changes = diff_since(self._snapshotable, snapshot, renames=False)
         if changes is None:
-            self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
+            self._found = [StateReplaced("restore", snapshot.commit_ref)]
         else:
             self._found = diff_events(changes, self._snapshotable)
         return self._found
 
-    def release(self) -> None:
-        with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._found)
-            self._invalidate()
-            self._is_open = False
-            self._hold.end()
+    def position(self) -> int:
+        return 0
 
-    def rollback(self) -> None:
-        with filesystem_span("rollback", self.filesystem):
-            try:
-                self._invalidate()
-                restore_snapshot(self._snapshotable, self._snapshot)
-                self._name_replaced()
-            finally:
-                self._hold.end()
+    def forget_since(self, position: int) -> None:
+        del position  # a comparison does not find what was rolled back
+
+    def _keep(self) -> None:
+        self._invalidate()
+        self._hold.release()
+
+    def _undo(self) -> None:
+        try:
+            self._invalidate()
+            self._hold.restore()
+            self._name_replaced()
+        finally:
+            self._hold.end()
 
     def _name_replaced(self) -> None:
         """Log what was rolled back: some of it may be what a person saved meanwhile."""
@@ -299,7 +321,7 @@ class _SnapshotRollback(RollbackHandle):
         replaced = files.replaced if isinstance(files, Reversible) else None
         if replaced is None or not isinstance(files, Viewable):
             return
-        then, now = files.view(replaced), files.view(self._snapshot)
+        then, now = files.view(replaced), files.view(self._hold.snapshot)
         if isinstance(then, ReadableFilesystem) and isinstance(now, ReadableFilesystem):
             paths = [each.path for each in diff(now, then, renames=False).entries]
             if paths:
@@ -326,99 +348,50 @@ def _reported_programs(filesystem: SnapshotableFilesystem) -> int:
     return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
 
 
-_locks: WeakValueDictionary[int, WriteLock] = WeakValueDictionary()
-_locks_mutex = Lock()
+class _ProtocolRollback(RollbackHandle):
+    """Covers a filesystem with only the protocol."""
 
+    _release: Callable[[], None] | None = None
 
-def _hold(filesystem: Filesystem) -> Callable[[], None]:
-    """Keep other threads from changes; return the function that ends it."""
-    release = hold_lock(filesystem)
-    if release is not None:
-        return release
-    with _locks_mutex:  # it has no lock of its own; ours lives as long as a hold
-        lock = _locks.setdefault(id(unwrap(filesystem)), WriteLock())
-    return lock.hold()
+    @property
+    def is_open(self) -> bool:
+        return self._release is not None
 
-
-class _WriteHold:
-    """The write lock of a filesystem, held until `end`, with a pinned snapshot."""
-
-    def __init__(self, filesystem: Filesystem) -> None:
-        self._unpin: Callable[[], None] | None = None
-        self._release: Callable[[], None] | None = _hold(filesystem)
-
-    def take_snapshot(self, filesystem: SnapshotableFilesystem, tag: str) -> FilesystemSnapshot:
-        """Return a snapshot that is not pruned before `end`; if it fails, end the hold."""
-        try:
-            snapshot = take_snapshot(filesystem, tag)
-            if isinstance(filesystem, Pinnable):
-                with suppress(NotImplementedError):
-                    self._unpin = filesystem.pin(snapshot)
-            return snapshot
-        except BaseException:
-            self.end()
-            raise
-
-    def end(self) -> None:
-        """Release the lock; idempotent."""
+    def _keep(self) -> None:
         release, self._release = self._release, None
-        unpin, self._unpin = self._unpin, None
-        if unpin is not None:
-            unpin()
         if release is not None:
             release()
 
 
-class _UndoLogRollback(RollbackHandle):
-    """Covers changes made through a recording proxy of a filesystem with only the protocol."""
+class _UndoLogRollback(_ProtocolRollback):
+    """Covers changes made through a recording proxy."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        self._hold = _hold(filesystem)
         self._log = UndoLog(filesystem)
         super().__init__(filesystem, RecordingFilesystem(self._log))
+        self._release = _hold(filesystem)
+        self._found = self._log.events
 
-    def events(self) -> Sequence[FilesystemEvent]:
-        return self._log.events
-
-    def release(self) -> None:
-        with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._log.events)
-            self._end()
-
-    def rollback(self) -> None:
-        with filesystem_span("rollback", self.filesystem) as span:
-            record_changes(span, self._log.events)
-            try:
-                self._log.rollback()
-            finally:
-                self._end()
-
-    def position(self) -> int:
-        return len(self._log.events)
-
-    def forget_since(self, position: int) -> None:
-        del self._log.events[position:]
-
-    def _end(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._hold()
+    def _undo(self) -> None:
+        try:
+            self._log.rollback()
+        finally:
+            self._keep()
 
 
-class _ImageRollback(RollbackHandle):
-    """Covers all changes of a filesystem with only the protocol, by an image of all its files."""
+class _ImageRollback(_ProtocolRollback):
+    """Covers all changes, by an image of all files."""
 
     bypasses_filesystem = True
 
     def __init__(self, filesystem: Filesystem) -> None:
         super().__init__(filesystem)
-        self._hold = _hold(filesystem)
+        self._release = _hold(filesystem)
         try:
             self._before = capture_image(filesystem)
         except BaseException:
-            self._hold()
+            self._keep()
             raise
-        self._found: Sequence[FilesystemEvent] | None = None
 
     def events(self) -> Sequence[FilesystemEvent]:
         if self._found is not None:
@@ -426,24 +399,19 @@ class _ImageRollback(RollbackHandle):
         return list(diff_images(self._before, capture_image(self.filesystem)))
 
     def freeze(self) -> None:
-        self._found = self.events()
+        self._found = list(self.events())
 
-    def release(self) -> None:
-        with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._found)
-            self._end()
+    def position(self) -> int:
+        return 0
 
-    def rollback(self) -> None:
-        with filesystem_span("rollback", self.filesystem):
-            try:
-                restore_image(self.filesystem, self._before)
-            finally:
-                self._end()
+    def forget_since(self, position: int) -> None:
+        del position  # a comparison does not find what was rolled back
 
-    def _end(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._hold()
+    def _undo(self) -> None:
+        try:
+            restore_image(self.filesystem, self._before)
+        finally:
+            self._keep()
 
 
 def diff_events(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:

@@ -60,6 +60,8 @@ class Trunk(Protocol):
 
     turn: "Draft | None"
     """The draft that has the session to itself."""
+    is_awaited: bool
+    """Whether another draft waits for its turn."""
 
     @property
     def lock(self) -> RLock:
@@ -152,23 +154,30 @@ class Draft:
         Raises:
             TimeLimitError: Another one took too long.
         """
+        if not self._is_exclusive:
+            return
         with self.trunk.lock:
             parent = self._open_parent()
             place = self.trunk if parent is None else parent
-            if not self._is_exclusive or place.turn is self:
+            if place.turn is self:
                 return
             if parent is not None:
                 parent.take_turn()
-            started = time.monotonic()
-            while place.turn is not None and place.turn.status == "open":
-                self.trunk.turn_ended.wait(POLL_INTERVAL)
-                defer_interrupts().deliver()
-                check_time("Waiting for another call on the session")
-                if time.monotonic() - started > TURN_TIMEOUT:
-                    raise TimeLimitError(
-                        f"Waited {TURN_TIMEOUT:g} seconds for another call on the session to end"
-                    )
+            if place.turn is not None and place.turn.status == "open":
+                self._wait(place)
             place.turn = self
+
+    def _wait(self, place: "Trunk | Draft") -> None:
+        started = time.monotonic()
+        while place.turn is not None and place.turn.status == "open":
+            self.trunk.is_awaited = True
+            self.trunk.turn_ended.wait(POLL_INTERVAL)
+            defer_interrupts().deliver()
+            check_time("Waiting for another call on the session")
+            if time.monotonic() - started > TURN_TIMEOUT:
+                raise TimeLimitError(
+                    f"Waited {TURN_TIMEOUT:g} seconds for another call on the session to end"
+                )
 
     def read(self, kind: type[Any], query: Query) -> Any:
         """Return the result of `query` on the items of a slice."""
@@ -252,7 +261,9 @@ class Draft:
 
     def _end(self, status: Literal["committed", "dropped"]) -> None:
         self.status = status
-        self.trunk.turn_ended.notify_all()
+        if self.trunk.is_awaited:
+            self.trunk.is_awaited = False  # those who still wait set it again
+            self.trunk.turn_ended.notify_all()
 
     def _publish(self, merged: Changes | None) -> None:
         if merged is not None:

@@ -67,6 +67,7 @@ class Store:
         """Start without slices."""
         self.lock: RLock = RLock()
         self.turn: Draft | None = None
+        self.is_awaited: bool = False
         self.turn_ended: Condition = Condition(self.lock)
         self.owner: object = object()
         self.state: State = State(Definitions({}), {}, {})
