@@ -192,17 +192,6 @@ def test_a_failed_fill_leaves_the_old_file_and_no_other(directory: int, tmp_path
         os.fstat(targets[0])
 
 
-def test_links_are_made_and_put_over_files(directory: int, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("old")
-    atomic.make_link(directory, "f", "target")
-    atomic.make_link(directory, "g", "../anywhere")
-    assert str((tmp_path / "f").readlink()) == "target"
-    (tmp_path / "d").mkdir()
-    with pytest.raises(IsADirectoryError):
-        atomic.make_link(directory, "d", "target")
-    assert names(tmp_path) == ["d", "f", "g"]
-
-
 def test_data_is_written_whole_where_the_system_writes_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

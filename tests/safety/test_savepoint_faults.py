@@ -13,6 +13,7 @@ from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_ou
 from tests.safety.test_faults import nth_call_fails
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem, host
+from weakincentives.filesystem.host.journal import slots
 from weakincentives.posix.faults import fault_hook
 
 JOURNALS = (Path(host.__file__).parent / "journal").glob("*.py")
@@ -117,3 +118,22 @@ def test_whichever_system_call_fails_all_or_nothing_has_happened(
     assert outcome == "after" or name == "taken back"
     assert nth > 60
     assert raised > 20
+
+
+@pytest.mark.parametrize("name", ["changes", "nested", "taken back"])
+def test_a_fault_leaves_before_or_after_where_names_cannot_be_exchanged(
+    light_directory: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(slots, "exchange", refuse)
+    expected = Expected.found(light_directory / "stage", name)
+    assert "journal.out" in expected.points
+    for index in range(len(expected.points)):
+        stage = laid_out(light_directory / "stage", name)
+        with stage.opened() as fs:
+            with fault_hook(failing_at(index, FAULTS["full"])):
+                attempt(stage, name, fs)
+            check_afterwards(fs, stage, expected)
+        check_works(stage)

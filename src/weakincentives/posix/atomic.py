@@ -79,18 +79,6 @@ def store_file(
     fault_point("store.renamed")
 
 
-def make_link(directory: int, name: str, target: str) -> None:
-    """Create a symbolic link, or replace a file with one."""
-    temporary = temporary_name()
-    os.symlink(target, temporary, dir_fd=directory)
-    try:
-        rename((directory, temporary), (directory, name))
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=directory)
-        raise
-
-
 def remove(
     directory: int, name: str, listing_lock: AbstractContextManager[object] = _NO_LOCK
 ) -> None:

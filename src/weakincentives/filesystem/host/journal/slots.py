@@ -147,12 +147,15 @@ def swap(slot: Place, target: Place) -> None:
             raise
         out = _out(slot)
         rename(target, out, exclusive=True)
-        fault_point("journal.out")
         try:
+            fault_point("journal.out")
             rename(slot, target, exclusive=True)
-        except FileExistsError:
-            keep(out, target)
-            raise os_error(errno.EBUSY, target[1], "Saved by another program just now") from None
+        except BaseException as reason:
+            finish_swap(slot, target)
+            if isinstance(reason, FileExistsError):
+                text = "Saved by another program just now"
+                raise os_error(errno.EBUSY, target[1], text) from None
+            raise
         rename(out, slot)
 
 
