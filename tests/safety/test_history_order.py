@@ -1,7 +1,7 @@
 """Power loss: everything is synced in the documented order.
 
 The steps that matter are recorded. Losing power after any of them must leave the old
-state, or an intent that is on the disk together with all that is needed to finish it.
+state, or a record that is on the disk together with all that it names.
 """
 
 import os
@@ -15,10 +15,11 @@ import pytest
 from tests.safety.history import OPERATIONS, Stage
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.host.journal import rollback
+from weakincentives.history import entries
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
-INTENT = "wink-intent"
 LOG = "wink-log"
+RECORD = "record"
 Kind = Literal["content", "name", "mode", "sync", "sync all"]
 
 
@@ -37,16 +38,16 @@ class Step(NamedTuple):
 
 @dataclass
 class Recorder:
-    """The steps in their order; two of them are those of the intent."""
+    """The steps in their order."""
 
     steps: list[Step] = field(default_factory=list[Step])
-    decided: int = -1
-    cleared: int = -1
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Record what is done from now on."""
-        for name in ("rename", "unlink", "rmdir", "mkdir", "symlink"):
+        for name in ("rename", "unlink", "rmdir", "mkdir", "symlink", "link"):
             patch.setattr(os, name, self._naming(getattr(os, name)))
+        for name in ("rename", "exchange"):
+            patch.setattr(entries, name, self._moving(getattr(entries, name)))
         patch.setattr(os, "chmod", self._changing_mode(os.chmod))
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, self._syncing("sync", getattr(os, name)))
@@ -68,6 +69,14 @@ class Recorder:
 
         return call
 
+    def _moving(self, function: Callable[..., None]) -> Callable[..., None]:
+        def call(source: entries.Place, target: entries.Place, **options: bool) -> None:
+            function(source, target, **options)
+            steps = [Step("name", str(path_of(parent)), name) for parent, name in (source, target)]
+            self.steps += sorted(steps, key=lambda step: step.is_hidden)  # they happen at once
+
+        return call
+
     def _changing_mode(self, function: Callable[..., None]) -> Callable[..., None]:
         def call(path: str | Path, mode: int, **options: bool) -> None:
             self.steps.append(Step("mode", os.path.realpath(path)))
@@ -84,16 +93,18 @@ class Recorder:
 
     def _writing(self, function: Callable[..., int]) -> Callable[..., int]:
         def call(descriptor: int, data: bytes, *offset: int) -> int:
-            path = path_of(descriptor)
-            if path.name == INTENT:
-                if b"{" in bytes(data):
-                    self.decided = len(self.steps)
-                else:
-                    self.cleared = len(self.steps)
-            self.steps.append(Step("content", str(path)))
+            self.steps.append(Step("content", str(path_of(descriptor))))
             return function(descriptor, data, *offset)
 
         return call
+
+    def first_visible(self, kind: Kind, within: Path) -> int:
+        """Return the number of the first step of this kind that somebody sees."""
+        return next(
+            number
+            for number, step in enumerate(self.steps)
+            if step.kind == kind and Path(step.path).is_relative_to(within) and not step.is_hidden
+        )
 
     def unsynced(self, within: Path, first: int, last: int) -> list[Step]:
         """Return what was done in these steps below `within` and not brought to the disk."""
@@ -137,60 +148,89 @@ def recorded(
     with stage.opened() as fs, monkeypatch.context() as patch:
         recorder.install(patch)
         CHANGES[request.param](fs, stage)
-    assert 0 < recorder.decided < recorder.cleared
     return recorder, stage
 
 
-def test_new_content_is_on_the_disk_before_it_is_decided(
+def urgent(steps: list[Step]) -> list[Step]:
+    """Return the steps that a recovery needs; not what keeps git out of a directory."""
+    return [step for step in steps if step.kind != "mode" and not step.path.endswith(".gitignore")]
+
+
+def test_new_content_and_the_record_are_on_the_disk_before_anything_is_renamed(
     recorded: tuple[Recorder, Stage],
 ) -> None:
     recorder, stage = recorded
-    staged = [step for step in recorder.steps[: recorder.decided] if step.kind == "content"]
+    first = recorder.first_visible("name", stage.root)
+    assert any(step.name == RECORD for step in recorder.steps[:first])
+    staged = [step for step in urgent(recorder.steps[:first]) if step.kind == "content"]
     assert any(Path(step.path).is_relative_to(stage.root) for step in staged)
-    left = recorder.unsynced(stage.root, 0, recorder.decided)
-    assert [step for step in left if step.kind == "content"] == []
+    assert urgent(recorder.unsynced(stage.root, 0, first)) == []
 
 
-def test_nothing_is_changed_before_the_decision_is_on_the_disk(
+def test_a_record_gets_its_name_when_all_that_it_names_is_on_the_disk(
     recorded: tuple[Recorder, Stage],
 ) -> None:
     recorder, stage = recorded
-    intent = Step("sync", str(stage.store / INTENT))
-    synced = recorder.steps.index(intent, recorder.decided)
-    early = [
-        step
-        for step in recorder.steps[:synced]
-        if step.kind != "content" and Path(step.path).is_relative_to(stage.root)
-    ]
-    assert [step for step in early if not step.is_hidden and not step.kind.startswith("sync")] == []
-    late = recorder.steps[synced : recorder.cleared]
-    assert any(step.kind == "name" and not step.is_hidden for step in late)
+    first = recorder.first_visible("name", stage.root)
+    named = max(n for n, step in enumerate(recorder.steps[:first]) if step.name == RECORD)
+    # what renames it is noted after the name that it had
+    assert urgent(recorder.unsynced(stage.root, 0, named - 1)) == []
 
 
-def test_what_is_rolled_to_is_on_the_disk_before_it_is_decided(
+def test_no_directory_is_opened_before_that_is_recorded(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, recorder = Stage(directory), Recorder()
+    with stage.opened() as fs, monkeypatch.context() as patch:
+        recorder.install(patch)
+        OPERATIONS["restore"](fs, stage)
+    first = recorder.first_visible("mode", stage.root)
+    assert any(step.name == RECORD for step in recorder.steps[:first])
+    assert urgent(recorder.unsynced(stage.root, 0, first)) == []
+
+
+def test_what_was_there_before_is_on_the_disk_before_it_is_replaced(
     recorded: tuple[Recorder, Stage],
 ) -> None:
     recorder, stage = recorded
     log = Step("sync", str(stage.store / LOG))
-    logged = recorder.steps.index(log) if log in recorder.steps else recorder.decided
+    first = recorder.first_visible("name", stage.root)
+    logged = recorder.steps.index(log) if log in recorder.steps else first
     # what is in the log is on the disk before it gets its names; all else is synced itself
     left = recorder.unsynced(stage.store, 0, logged)
     # the main branch only follows
-    urgent = [step for step in left if step.kind == "name" and step.name != "main"]
-    assert [step for step in urgent if not step.is_hidden] == []
-    left = recorder.unsynced(stage.store / LOG, 0, recorder.decided)
+    named = [step for step in left if step.kind == "name" and step.name != "main"]
+    assert [step for step in named if not step.is_hidden] == []
+    left = recorder.unsynced(stage.store / LOG, 0, first)
     assert left == []
     packs = [step for step in recorder.steps if step.path.endswith("objects/pack")]
     assert any(step.kind == "name" and step.name.endswith(".pack") for step in packs)
 
 
-def test_everything_is_on_the_disk_before_it_is_called_finished(
+def test_a_restore_is_decided_by_its_record_and_not_waited_for(
     recorded: tuple[Recorder, Stage],
 ) -> None:
+    """Whoever comes after a power failure completes it."""
     recorder, stage = recorded
-    left = recorder.unsynced(stage.root, recorder.decided, recorder.cleared)
-    assert [step for step in left if not step.is_hidden] == []
-    assert Step("sync", str(stage.store / INTENT)) in recorder.steps[recorder.cleared :]
+    later = recorder.steps[recorder.first_visible("name", stage.root) :]
+    waited = [step.path for step in later if step.kind.startswith("sync")]
+    assert [path for path in waited if Path(path).is_relative_to(stage.root)] == []
+
+
+def test_an_undo_is_on_the_disk_before_its_record_goes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes after a power failure rolls it back."""
+    stage, recorder = Stage(directory), Recorder()
+    with stage.opened() as fs, monkeypatch.context() as patch:
+        recorder.install(patch)
+        fs.restore(stage.kept["one"], expect=stage.kept["two"])
+    first = recorder.first_visible("name", stage.root)
+    gone = max(number for number, step in enumerate(recorder.steps) if step.name == RECORD)
+    left = recorder.unsynced(stage.root, first, gone)
+    names = [step for step in left if step.kind == "name" and not step.is_hidden]
+    assert [step for step in names if Path(step.path).is_dir()] == []
+    assert any(step.kind == "sync" and step.path.endswith(RECORD) for step in recorder.steps)
 
 
 def test_nothing_is_waited_for_but_what_was_written(recorded: tuple[Recorder, Stage]) -> None:
@@ -200,7 +240,7 @@ def test_nothing_is_waited_for_but_what_was_written(recorded: tuple[Recorder, St
     assert [path for path in synced if not Path(path).is_relative_to(stage.directory)] == []
 
 
-def test_many_files_are_on_the_disk_before_they_are_decided(
+def test_many_files_are_on_the_disk_before_they_are_renamed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are open at the same time."""
@@ -214,8 +254,5 @@ def test_many_files_are_on_the_disk_before_they_are_decided(
         with monkeypatch.context() as patch:
             recorder.install(patch)
             fs.restore(kept)
-    assert [
-        s for s in recorder.unsynced(stage.root, 0, recorder.decided) if s.kind == "content"
-    ] == []
-    left = recorder.unsynced(stage.root, recorder.decided, recorder.cleared)
-    assert [step for step in left if not step.is_hidden] == []
+    first = recorder.first_visible("name", stage.root)
+    assert urgent(recorder.unsynced(stage.root, 0, first)) == []

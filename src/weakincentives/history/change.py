@@ -280,7 +280,9 @@ class _Change:
             while closed := self._find_closed(opened):
                 opened |= closed
                 unstaged = replace(record, modes=tuple(opened.values()), rolls_forward=False)
-                os.close(staging.write(unstaged))  # so that a kill does not leave them so
+                with SyncQueue() as queue:  # so that a kill does not leave them so
+                    self._write_record(staging, unstaged, queue)
+                staging.begin(durable=self._request.durable)
                 for mode in closed.values():
                     self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
             modes = {each.path: each for each in self._find_modes()} | opened
@@ -298,6 +300,7 @@ class _Change:
                     areas=tuple(staging.areas),
                 )
                 self._write_record(staging, found, queue)
+            staging.begin(durable=self._request.durable)
             fault_point("change.changing")
         except BaseException:
             for mode in reversed(opened.values()):
@@ -307,16 +310,17 @@ class _Change:
         return found
 
     def _write_record(self, staging: Staging, record: ChangeRecord, queue: SyncQueue) -> None:
-        """Write the record; everything is on disk before the first exchange, in one round."""
-        if self._request.durable:
-            for area in staging.areas:
-                queue.add(staging.open_area(area))
+        """Write the record, to be synced with what it names in one round.
+
+        It gets its name afterwards: a record without its slots would be a mix.
+        """
         descriptor = staging.write(record)
-        if self._request.durable:
-            queue.add(descriptor)
-            queue.add(staging.open_area(""))
-        else:
+        if not self._request.durable:
             os.close(descriptor)
+            return
+        queue.add(descriptor)
+        for directory in sorted({*staging.areas, *map(parent_of, staging.areas)}):
+            queue.add(self._tree.open_directory(directory))
 
     def _make(self, operation: Operation, queue: SyncQueue) -> None:
         """Put the new version of a path into its slot."""

@@ -155,18 +155,24 @@ class Staging:
         return self._tree.open_directory(area)
 
     def write(self, record: ChangeRecord) -> int:
-        """Write the record: from now on the change is going on; return it open, for a sync."""
+        """Write the record, which is not valid before `begin`; return it open, for a sync."""
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         descriptor = os.open(_NEW_RECORD, _NEW_FILE, 0o600, dir_fd=parent)
         try:
             write_all(descriptor, b"c\n" + encode(record))
-            os.rename(_NEW_RECORD, _RECORD, src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             os.close(descriptor)
             raise
+        return descriptor
+
+    def begin(self, *, durable: bool) -> None:
+        """Make the record valid: from now on the change is going on."""
+        parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
+        os.rename(_NEW_RECORD, _RECORD, src_dir_fd=parent, dst_dir_fd=parent)
         self.phase = "changing"
         fault_point("change.recorded")
-        return descriptor
+        if durable:
+            sync_directory(parent)
 
     def enter(self, phase: Literal["reverting", "done"], *, durable: bool) -> None:
         """Change the phase in place, which needs no disk space."""
