@@ -1,6 +1,5 @@
 """`wink export`: a run as one file to send, as a web page, or as a session dump."""
 
-import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from weakincentives.cli.steps import open_steps
 from weakincentives.cli.terminal import echo
 from weakincentives.debug import SnapshotStore, export_page
 from weakincentives.runtime.session import dump_session_tree
-from weakincentives.runtime.timeline import SUFFIX, Timeline
+from weakincentives.runtime.timeline import SUFFIX, Timeline, export_history
 
 _PAGE = ".html"
 
@@ -48,18 +47,13 @@ def command(*, run: str, target: Path, show_secrets: bool) -> None:
         else:
             with open_steps(found) as timeline:
                 if target.suffix == SUFFIX:
-                    _write_steps(timeline.path, target)
+                    export_history(timeline.path, target)
                 else:
                     target = _write_dump(timeline, target)
     masked = (
         "; what looks like a key is masked" if target.suffix == _PAGE and not show_secrets else ""
     )
     echo(f"Wrote {shorten_home(target)}{masked}; read it before you send it.")
-
-
-def _write_steps(steps: Path, target: Path) -> None:
-    with target.open("xb") as file, steps.open("rb") as source:
-        shutil.copyfileobj(source, file)
 
 
 def _write_dump(timeline: Timeline, directory: Path) -> Path:
