@@ -201,15 +201,21 @@ class Operation(Protocol):
 
 
 @dataclass(slots=True)
-class Append:
-    """Add one item to a slice."""
+class SliceOperation:
+    """A change of one slice."""
 
     kind: type[Any]
-    item: Any
 
     def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
         """Return the slice."""
         return {self.kind: None}
+
+
+@dataclass(slots=True)
+class Append(SliceOperation):
+    """Add one item to a slice."""
+
+    item: Any
 
     def apply(self, changes: Changes) -> None:
         """Add it."""
@@ -220,15 +226,10 @@ class Append:
 
 
 @dataclass(slots=True)
-class ReplaceAll:
+class ReplaceAll(SliceOperation):
     """Replace all items of a slice."""
 
-    kind: type[Any]
     items: Items[Any]
-
-    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
-        """Return the slice."""
-        return {self.kind: None}
 
     def apply(self, changes: Changes) -> None:
         """Replace them."""
@@ -237,16 +238,11 @@ class ReplaceAll:
 
 
 @dataclass(slots=True)
-class Define:
+class Define(SliceOperation):
     """Change the definition of a slice; if it is empty, set its first item."""
 
-    kind: type[Any]
     change: Callable[[Definition], Definition]
     first: Items[Any] | None = None
-
-    def kinds(self, _changes: Changes, /) -> Mapping[type[Any], object]:
-        """Return the slice."""
-        return {self.kind: None}
 
     def apply(self, changes: Changes) -> None:
         """Change the definition, even if the changes does not accept the slice's items."""
