@@ -1,6 +1,7 @@
 """Operations of an MCP server that works in the directory itself."""
 
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -178,13 +179,31 @@ def review(place: Path, moments: Moments) -> str:
         return serve(place, work)
 
 
+def regain(place: Path, path: str, token: bytes) -> str:
+    """Undo the calls that changed a path, from the last to the first, until a save is back."""
+    file = place / "root" / path
+
+    async def work(client: Client) -> list[CallToolResult]:
+        found = await client.call_tool("review", {})
+        numbers = {int(each) for each in re.findall(r"\bcall (\d+)", _text(found))}
+        results = [found]
+        for number in sorted(numbers, reverse=True):
+            arguments = {"call": number, "paths": [path]}
+            results.append(await client.call_tool("undo", arguments))
+            if file.is_file() and token in file.read_bytes():
+                break
+        return results
+
+    return serve(place, work)
+
+
 def _text(result: CallToolResult) -> str:
     texts = [each.text for each in result.content if each.type == "text"]
     return "\n".join(["failed" if result.is_error else "done", *texts])
 
 
 def _operation(run: Callable[..., str]) -> Operation:
-    return Operation(run, review, has_interrupts=False, warm_up=warm_up)
+    return Operation(run, review, regain, has_interrupts=False, warm_up=warm_up)
 
 
 def _on_file(run: Callable[..., str]) -> Operation:

@@ -26,6 +26,8 @@ class Operation:
 
     run: Callable[[Path, Moments], str]
     recover: Callable[[Path, Moments], str]
+    regain: Callable[[Path, str, bytes], str] | None = None
+    """Gets a save back to its path from the history, as a user would; returns what was said."""
     has_interrupts: bool = True
     needs_git: bool = False
     cost: int = 1
@@ -146,6 +148,17 @@ def use_again(files: HostFilesystem) -> str:
     return attempt(work)
 
 
+def regain_from_snapshots(place: Path, path: str, token: bytes) -> str:
+    """Restore a path from the last snapshot that has a save."""
+    with host(place) as files:
+        for snapshot in reversed(files.history.list()):
+            view = files.view(snapshot)
+            if view.exists(path) and token in view.read_bytes(path).content:
+                files.restore(snapshot, paths=[path])
+                return f"restored {snapshot}"
+    return "no snapshot has it"
+
+
 def attempt(work: Callable[[], object]) -> str:
     """Do it; return what it says, or what the error says that it may raise."""
     try:
@@ -155,8 +168,11 @@ def attempt(work: Callable[[], object]) -> str:
 
 
 FILESYSTEM: Mapping[str, Operation] = {
-    "restore": Operation(restore, open_again),
-    "restore paths": Operation(restore_paths, open_again),
-    "rollback of a command": Operation(rollback_command, open_again),
-    "rollback of a call": Operation(rollback_call, open_again),
+    name: Operation(run, open_again, regain_from_snapshots)
+    for name, run in {
+        "restore": restore,
+        "restore paths": restore_paths,
+        "rollback of a command": rollback_command,
+        "rollback of a call": rollback_call,
+    }.items()
 }

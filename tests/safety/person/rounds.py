@@ -12,7 +12,7 @@ from tests.safety.person.evidence import find_problems, find_save
 from tests.safety.person.moments import CHANGING, Action, Ending, Moments, free_disk, run
 from tests.safety.person.operations import Operation
 from tests.safety.person.project import lay_out
-from tests.safety.person.saves import Person, make_repository
+from tests.safety.person.saves import Person, Save, make_repository
 from tests.safety.places import mounted, temporary
 
 Fault = Literal["none", "kill", "interrupt", "full"]
@@ -104,26 +104,38 @@ def play(operation: Operation, plan: Plan) -> Outcome:
         for _ in range(STEPS):  # whatever is not done yet
             act()
         endings.append(recover({}))
-        return _judge(place, person, endings)
+        return _judge(operation, place, person, endings)
 
 
-def _judge(place: Path, person: Person, endings: list[Ending]) -> Outcome:
+def _judge(operation: Operation, place: Path, person: Person, endings: list[Ending]) -> Outcome:
     outcome = Outcome()
-    texts = "\n".join(each.text for each in endings)
     for ending in endings:
         outcome.counts["killed"] += ending.is_killed
         if ending.is_hung or not (ending.is_killed or ending.code == 0):
             outcome.problems.append(f"{'hung' if ending.is_hung else 'crashed'}: {ending.text}")
     outcome.problems += find_problems(person)
+    texts = "\n".join(each.text for each in endings)
     for save in person.saves:
         outcome.counts["saves"] += 1
         where = find_save(place, person.root, save)
         outcome.counts[where] += 1
         if where in ("lost", "hidden"):
             outcome.problems.append(f"{where}: {save.way} at {save.path}")
-        elif where in ("in history", "other attributes"):
+        elif where == "in history":
             outcome.counts["named" if save.path in texts else "not named"] += 1
+            outcome.problems += _regain(operation, place, person.root, save)
     return outcome
+
+
+def _regain(operation: Operation, place: Path, root: Path, save: Save) -> Iterator[str]:
+    """Get a save back as a user would; yield what is wrong if that does not work."""
+    regain = operation.regain
+    if regain is None:
+        yield f"no way back: {save.way} at {save.path}"
+        return
+    ending = run(lambda _: regain(place, save.path, save.token), place, {}, lambda: None)
+    if find_save(place, root, save) != "there":
+        yield f"no way back: {save.way} at {save.path}: {ending.text}"
 
 
 @contextmanager
