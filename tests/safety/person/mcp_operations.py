@@ -145,7 +145,7 @@ def cancel(place: Path, moments: Moments) -> str:
     """Cancel a command while it runs."""
     begun = place / "begun"
     os.mkfifo(begun)
-    script = f"printf '%s' \"$1\" > a.txt; rm b.txt; echo > '{begun}'; sleep 600"
+    script = f"printf '%s' \"$1\" > a.txt; rm keep.txt; echo > '{begun}'; sleep 600"
     command = ["sh", "-c", script, "sh", text("a.txt", "agent", "agent")]
 
     async def run(client: Client) -> None:

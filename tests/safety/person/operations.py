@@ -66,23 +66,18 @@ def agent_calls(files: HostFilesystem) -> None:
 def agent_command(root: Path, moments: Moments) -> None:
     """Do what a command of the agent does: it knows nothing of the protocol.
 
-    What the person has saved it leaves alone: nobody can keep a command from removing that.
+    What the person saves it leaves alone: nobody can keep a command from removing that.
     """
     (root / "n").mkdir(exist_ok=True)
     (root / "n/o.txt").write_text(text("n/o.txt", "agent", "agent"))
     moments.mark("command")
-    for path in ("a.txt", "b.txt", "d/e.txt"):
+    for path in ("a.txt", "d/e.txt"):
         with moments.pause(), suppress(OSError):
             if (root / path).read_text() == text(path):
-                _change(root / path, path)
+                (root / path).write_text(text(path, "agent", "agent"))
         moments.mark("command")
-
-
-def _change(file: Path, path: str) -> None:
-    if path == "b.txt":
-        file.unlink()
-    else:
-        file.write_text(text(path, "agent", "agent"))
+    (root / "keep.txt").unlink()
+    moments.mark("command")
 
 
 def restore(place: Path, moments: Moments) -> str:

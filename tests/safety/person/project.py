@@ -13,7 +13,7 @@ from pathlib import Path
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 FILES = ("a.txt", "b.txt", "d/e.txt", "d/f.txt", "g/h/i.txt", "g/j.txt")
-"""What the agent works on; `keep.txt` is only there."""
+"""What agent and person work on; `keep.txt` the person leaves alone."""
 FOLDERS = ("d", "g", "g/h")
 WIDTH = 24
 HALF = 40

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
-from tests.safety.person.project import end_line, text, top_line
+from tests.safety.person.project import text, top_line
 from weakincentives.cli import main as cli
 
-# what the person has saved it leaves alone: nobody can keep a command from removing that
+# what the person saves it leaves alone: nobody can keep a command from removing that
 _COMMAND = f"""
 is_base() {{ [ "$(head -n 1 "$1")" = '{top_line("base")}' ]; }}
-for name in a.txt d/e.txt; do
-    is_base $name && sed -i 's/{end_line("base")}/{end_line("agent")}/' $name
-done
-is_base b.txt && rm b.txt
+is_base a.txt && printf '%s' "$1" > a.txt
+is_base d/e.txt && printf '%s' "$2" > d/e.txt
 mkdir n
-printf '%s' "$1" > n/o.txt
+printf '%s' "$3" > n/o.txt
+rm keep.txt
 """
+_TEXTS = [text(path, "agent", "agent") for path in ("a.txt", "d/e.txt", "n/o.txt")]
 _SCRIPT = [
     {
         "name": "write_file",
@@ -31,7 +31,7 @@ _SCRIPT = [
     {
         "name": "shell_execute",
         "arguments": {
-            "command": ["sh", "-c", _COMMAND, "sh", text("n/o.txt", "agent", "agent")],
+            "command": ["sh", "-c", _COMMAND, "sh", *_TEXTS],
         },
     },
     "Done.",
