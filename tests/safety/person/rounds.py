@@ -71,9 +71,9 @@ def random_plan(moments: list[str], way: str, fault: Fault, seed: int) -> Plan:
     return Plan(way, fault, schedule, again, seed)
 
 
-def plan_at(moment: int, way: str, fault: Fault) -> Plan:
-    """Let a whole save happen at one moment, and then the fault."""
-    return Plan(way, fault, {moment: [*_acts(STEPS), *_actions(fault)]}, seed=moment)
+def plan_at(moment: int, way: str, fault: Fault, steps: int = STEPS) -> Plan:
+    """Let a save happen at one moment, or the first steps of it, and then the fault."""
+    return Plan(way, fault, {moment: [*_acts(steps), *_actions(fault)]}, seed=moment)
 
 
 def changes(moments: list[str], names: Collection[str] | None = None) -> list[int]:

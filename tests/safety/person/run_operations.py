@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -23,10 +23,16 @@ printf '%s' "$3" > n/o.txt
 rm keep.txt
 """
 _TEXTS = [text(path, "agent", "agent") for path in ("a.txt", "d/e.txt", "n/o.txt")]
+COMMAND_STEP = 6
+"""The number of the step of the command: start, prompt, two requests and a call are before it."""
 _SCRIPT = [
     {
         "name": "write_file",
-        "arguments": {"file_path": "g/j.txt", "content": text("g/j.txt", "agent", "agent")},
+        "arguments": {
+            "file_path": "g/j.txt",
+            "content": text("g/j.txt", "agent", "agent"),
+            "mode": "overwrite",
+        },
     },
     {
         "name": "shell_execute",
@@ -41,28 +47,41 @@ _SCRIPT = [
 def run(place: Path, moments: Moments) -> str:
     """Run a script with a file call and a command."""
     with moments.count():
-        return _wink(place, _SCRIPT, "run", "change it")
+        return run_script(place, _SCRIPT, "run", "change it")
 
 
 def continue_run(place: Path, moments: Moments) -> str:
     """Go on with the run."""
     with moments.count():
-        return _wink(place, ["Done."], "run", "--continue", "go on")
+        return run_script(place, ["Done."], "run", "--continue", "go on")
 
 
-def _wink(place: Path, steps: list[object], *arguments: str) -> str:
+def undo(place: Path, moments: Moments) -> str:
+    """Undo the step of the command."""
+    run_script(place, _SCRIPT, "run", "change it")
+    with moments.count():
+        return wink(place, "undo", str(COMMAND_STEP))
+
+
+def run_script(place: Path, steps: list[object], *arguments: str) -> str:
+    """Run a script in the project, with commands."""
+    script = place / "script.json"
+    script.write_text(json.dumps(steps))
+    options = ("--workspace", str(place / "root"), "--model", f"scripted:{script}")
+    return wink(place, *arguments, *options, "--sandbox", "local", "--dialect", "classic")
+
+
+def wink(place: Path, *arguments: str) -> str:
+    """Run the command with places of its own; return what it prints."""
     for name in ("TMPDIR", "HOME", *(f"XDG_{each}_HOME" for each in _XDG)):
         (place / name).mkdir(exist_ok=True)
         os.environ[name] = str(place / name)
     os.environ["WINK_DIGEST"] = "off"
     tempfile.tempdir = str(place / "TMPDIR")
-    script = place / "script.json"
-    script.write_text(json.dumps(steps))
-    options = ("--workspace", str(place / "root"), "--model", f"scripted:{script}")
     output = StringIO()
     with redirect_stdout(output), redirect_stderr(output):
         try:
-            cli.main([*arguments, *options, "--sandbox", "local", "--dialect", "classic"])
+            cli.main([*arguments])
         except SystemExit as end:
             output.write(f"exit code {end.code}")
     return output.getvalue()
@@ -77,6 +96,18 @@ def copy_of_run(place: Path) -> Path | None:
     return runs[0].parent / "workspace" if runs else None
 
 
+def _operation(work: Callable[[Path, Moments], str]) -> Operation:
+    return Operation(
+        work,
+        continue_run,
+        targets=("a.txt", "d/e.txt", "g/j.txt"),
+        folders=("d", "g"),
+        root=copy_of_run,
+        cost=2,
+    )
+
+
 RUNS: Mapping[str, Operation] = {
-    "wink run --continue": Operation(run, continue_run, root=copy_of_run, cost=2),
+    "wink run --continue": _operation(run),
+    "wink undo": _operation(undo),
 }

@@ -19,7 +19,16 @@ from tests.safety.person.moments import Moments
 from tests.safety.person.operations import FILESYSTEM, Operation
 from tests.safety.person.project import text
 from tests.safety.person.review_operations import REVIEW
-from tests.safety.person.rounds import Fault, Plan, changes, plan_at, play, random_plan, rehearse
+from tests.safety.person.rounds import (
+    STEPS,
+    Fault,
+    Plan,
+    changes,
+    plan_at,
+    play,
+    random_plan,
+    rehearse,
+)
 from tests.safety.person.run_operations import RUNS
 from tests.safety.person.saves import WAYS
 from tests.sizes import size
@@ -31,16 +40,11 @@ ROUNDS = size(11, 160)
 """Random rounds for each operation."""
 POINTS = size(8, 60)
 """Points of each operation at which a whole save happens; half of the times, it is killed."""
-KNOWN: Mapping[str, str] = {
-    **dict.fromkeys(FILESYSTEM, "A restore and a rollback look, then replace"),
-    **dict.fromkeys(MCP, "A call in place looks, then replaces; so does its undo"),
-    "wink run --continue": "The clock decides which edits are undone",
-}
+KNOWN: Mapping[str, str] = dict.fromkeys(
+    MCP, "A call in place looks, then replaces; what its undo displaces no call brings back"
+)
 """The operations that lose saves today, and why."""
-RARE = {
-    *("MCP move_file", "MCP move_file of a directory", "MCP command that fails"),
-    *("MCP undo of paths", "rollback of a command", "wink run --continue"),
-}
+RARE = {"MCP move_file", "MCP move_file of a directory", "MCP command that fails"}
 """Those that may lose none in a short walk."""
 
 
@@ -75,11 +79,12 @@ def plans_at_points(name: str) -> Iterator[Plan]:
     entries = {part for each in paths for part in each.split("/")}
     points = [at for at, each in enumerate(moments) if "." in each.partition(" ")[0]]
     points += changes(moments, entries)
+    step = max(1, len(points) * operation.cost // POINTS)
     faults: list[Fault] = ["none", "kill"]
     kinds = cycle(product(faults, WAYS))
-    step = max(1, len(points) * operation.cost // POINTS)
     for at, (fault, way) in zip(sorted(points)[FIRST % step :: step], kinds, strict=False):
-        yield plan_at(at, way, fault)
+        # the rest of a save may come when the operation has ended: the file is open meanwhile
+        yield plan_at(at, way, fault, steps=STEPS if at % 3 else 1)
 
 
 @pytest.mark.slow
