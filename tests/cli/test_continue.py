@@ -351,11 +351,57 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(
     assert check_consistent(copies()[0]) == wanted
 
 
+@pytest.mark.slow
+def test_no_save_of_the_user_is_lost_in_a_run_that_is_killed_again_and_again(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    """Save files in the copy before and after kills at random moments, and continue."""
+    random, saves, number = Random(ROUNDS), dict[str, str](), 0
+    options = ("--workspace", project, "--sandbox", "local", "--json", "--model")
+    done = wink("run", "begin", *options, script(write("0.txt"), "Done."))
+    assert done.code == 3, done.err
+    [place] = copies()
+
+    def save() -> None:
+        # not what a command of this round may be writing
+        there = (each.name for each in (place / "workspace").glob("*.txt"))
+        known = [each for each in there if not each.startswith(f"{number}-")]
+        path = random.choice([*known, f"mine-{len(saves)}.txt"])
+        if saves.keys() & {path}:
+            return
+        saves[path] = f"save {len(saves)} {random.random()}\n"
+        (place / "workspace" / path).write_text(saves[path])
+
+    for number in range(1, ROUNDS):
+        names = [f"{number}-{each}.txt" for each in range(6)]
+        steps = [
+            random.choice([write(each), shell("sh", "-c", f"echo half > {each}; echo x > {each}")])
+            for each in names
+        ]
+        arguments = ("--continue", "go on", *options, script(*steps, "Done."))
+        kill_after(random.randrange(9), random.random() / 20, *arguments, between=save)
+        for _ in range(random.randrange(3)):
+            save()
+        finished = wink("run", "--continue", "check", *options, script("Checked."))
+        assert finished.code == 3, finished.err
+        assert copies() == [place]
+        found = {path: (place / "workspace" / path).read_text() for path in saves}
+        assert found == saves
+
+
+ROUNDS = 12
+
+
 def found(copies: list[Path]) -> set[str]:
     return {each.name for place in copies for each in (place / "workspace").glob("*.txt")}
 
 
-def kill_after(lines: int, seconds: float, *arguments: str | Path) -> None:
+def kill_after(
+    lines: int,
+    seconds: float,
+    *arguments: str | Path,
+    between: Callable[[], object] = lambda: None,
+) -> None:
     """Run a task in a process, and kill it some time after some lines of its output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "weakincentives", "run", *map(str, arguments)],
@@ -365,6 +411,7 @@ def kill_after(lines: int, seconds: float, *arguments: str | Path) -> None:
     with process.stdout as output, suppress(subprocess.TimeoutExpired):
         for _ in range(lines):
             output.readline()
+            between()
         process.wait(seconds)
     process.kill()
     process.wait()

@@ -95,7 +95,7 @@ class Selection:
 
 
 def find_loss(run: Run) -> Loss:
-    """Return what would be lost with a run: changes that nobody decided about, or later edits."""
+    """Return what would be lost with a run: undecided changes, or later edits."""
     if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
         return Loss()
     files = workspace_path(run.place)
@@ -139,7 +139,7 @@ class Item:
 
 
 @click.command(
-    epilog="Exit codes: 0 done, 1 something could not be removed, 3 nobody confirmed, so nothing"
+    epilog="Exit codes: 0 done, 1 something could not be removed, 3 not confirmed, so nothing"
     " was removed."
 )
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
@@ -149,7 +149,7 @@ class Item:
     "--all",
     "everything",
     is_flag=True,
-    help="Runs with changes that nobody has decided about too; those changes are lost.",
+    help="Runs with undecided changes too; those changes are lost.",
 )
 @click.option("--histories", is_flag=True, help="What wink mcp --in-place keeps for undo too.")
 @click.option("--cache", is_flag=True, help="The cache of digests too.")
@@ -171,7 +171,7 @@ def command(
     """Remove what earlier runs left behind, after asking.
 
     By default these are finished runs; a running one is never removed. A run is finished if its
-    changes were applied, it changed nothing, or its copy was discarded, and nobody edited the copy
+    changes were applied, it changed nothing, or its copy was discarded, and the copy was not edited
     since. RUN names runs to remove instead. A removed run cannot be undone, shown or continued.
     """
     _check_options(runs, older_than, applied=applied, everything=everything)

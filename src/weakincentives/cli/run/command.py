@@ -325,7 +325,7 @@ def execute_job(
     """Let a model work in a copy of `original`, as `begin` returns it; return the exit code.
 
     Replies of the user are further rounds in the same copy, session and conversation. Time,
-    tokens and steps are counted anew in each.
+    tokens and steps are counted again in each.
     """
     check_repository(output.action, original)
     cancellation = CancellationToken()

@@ -170,7 +170,7 @@ class Job:
 
     @contextmanager
     def _record(self, filesystem: HostFilesystem) -> Generator["_Recording", None, None]:
-        """Record the steps of the run; if that fails, the run goes on without it."""
+        """Record the steps of the run; if that fails, the run continues without it."""
         recording = _Recording()
         recorder = None
         unsubscribe: Callable[[], object] | None = None

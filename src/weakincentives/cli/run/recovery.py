@@ -1,4 +1,4 @@
-"""The copy of an earlier round: what differs from its last step, whoever changed it.
+"""The copy of an earlier round: what differs from its last step, by whichever author.
 
 The journal of the filesystem rolls back a file call that a kill interrupted. A command has no
 known author: what differs may be its half-done work or a save of the user, so that it stays and

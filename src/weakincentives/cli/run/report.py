@@ -113,7 +113,7 @@ def _describe_variables(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The exit code of a run; with a reply of the user, the run goes on instead."""
+    """The exit code of a run; with a reply of the user, the run continues instead."""
 
     exit_code: int
     reply: str | None = None

@@ -1,4 +1,4 @@
-"""What the rollback of a command displaces in a copy: it is kept, named, and can be had back.
+"""What the rollback of a command displaces in a copy is kept and named; wink undo restores it.
 
 A rollback replaces all files, also those that the user saved while the command ran.
 """
