@@ -112,7 +112,9 @@ def find_loss(run: Run) -> Loss:
         return Loss(f"edited since the review: {list_names(edited)}")
     record = read_run(run.place)
     if record is not None and record.displaced:
-        return Loss("has files that were rolled back with a command; wink log shows the steps")
+        return Loss(
+            f"what a command displaced; wink undo {run.name} {min(record.displaced)} restores it"
+        )
     return Loss()
 
 

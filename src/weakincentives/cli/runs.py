@@ -214,7 +214,14 @@ def new_copy(run: Path, record: RunRecord) -> Generator[Path]:
     write_run(
         place,
         replace(
-            record, began_at=now, status="copying", changes=None, applies=0, seen=None, since=None
+            record,
+            began_at=now,
+            status="copying",
+            changes=None,
+            applies=0,
+            seen=None,
+            since=None,
+            displaced={},
         ),
     )
     try:

@@ -5,9 +5,9 @@ happens. What the rollback of a command displaced is kept, because it may be a s
 """
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from weakincentives.cli.run.network import count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.result import JobResult
-from weakincentives.cli.run.rollback import RollbackKeeper
+from weakincentives.cli.run.rollback import DisplacedFiles
 from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
 from weakincentives.cli.run.start import (
     Continuation,
@@ -96,6 +96,7 @@ class _Recording:
     path: Path | None = None
     problem: str | None = None
     last_step: int | None = None
+    displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
 
 
 class Job:
@@ -129,7 +130,6 @@ class Job:
         self._tests: list[TestRun] = []
         self._progress: Progress | None = None
         self._derived: DerivedFiles | None = None
-        self._keeper: RollbackKeeper | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -157,7 +157,7 @@ class Job:
                 timeline_error=recording.problem,
                 last_step=recording.last_step,
                 left_out=() if self._derived is None else tuple(self._derived.paths),
-                displaced={} if self._keeper is None else self._keeper.displaced,
+                displaced=recording.displaced,
             )
             return self._dump(result, filesystem)
 
@@ -173,20 +173,20 @@ class Job:
         """Record the steps of the run; if that fails, the run continues without it."""
         recording = _Recording()
         recorder = None
-        unsubscribe: Callable[[], object] | None = None
+        displaced = DisplacedFiles(self._copy, filesystem)
+        stack = ExitStack()
         if self._options.steps is not None:
             try:
                 recorder = self._start_recording(self._options.steps, filesystem)
                 recording.path = recorder.path
-                if self._keeper is not None:
-                    unsubscribe = self._keeper.record(self._session, recorder)
+                stack.enter_context(displaced.record(self._session, recorder))
             except (WinkError, OSError, ValueError) as error:
                 recording.problem = _describe(error)
         try:
             yield recording
         finally:
-            if unsubscribe is not None:
-                unsubscribe()
+            stack.close()
+            recording.displaced = displaced.paths
             if recorder is not None:
                 recorder.close()
                 recording.problem = recorder.problem
@@ -259,8 +259,7 @@ class Job:
             seconds = self._options.command_seconds
             limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
             handlers = shell_handlers(sandbox, limits=limits, on_output=self._on_output)
-            self._keeper = RollbackKeeper(self._copy, filesystem, self._cancellation)
-            extra_handlers.update(self._keeper.wrap(handlers))
+            extra_handlers.update(handlers)
             self._sandbox = sandbox
         if self._options.engine is not None:
             engine = create_engine(self._options.engine, sandbox=sandbox)
