@@ -141,3 +141,12 @@ def test_without_an_archive_the_last_files_are_those_of_the_timeline(dump: Path)
     assert store.get_filesystem_file("nothing") is None
     store.close()
     before.close()
+
+
+def test_the_session_of_a_run_has_the_name_of_the_run(dump: Path, tmp_path: Path):
+    run = tmp_path / "runs" / "ab12cd34"
+    run.mkdir(parents=True)
+    dump.with_suffix(".timeline").rename(run / "history")
+    store = SnapshotStore(run / "history")
+    assert [each.name for each in store.sessions] == ["ab12cd34"]
+    assert store.session("ab12cd34").open().steps

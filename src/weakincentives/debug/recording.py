@@ -29,6 +29,7 @@ from weakincentives.runtime.timeline import (
 from weakincentives.serde import SerdeError, decode
 
 TEXT_SUFFIX = ".jsonl"
+_RUN_HISTORY = "history"  # in the directory of a run
 SUFFIXES = (SUFFIX, ARCHIVE_SUFFIX, TEXT_SUFFIX)
 
 
@@ -103,6 +104,11 @@ class SessionFiles:
         return self.directory / f"{self.name}{ARCHIVE_SUFFIX}"
 
     @property
+    def title(self) -> str:
+        """The name to show: that of the directory for a run, whose history has a fixed name."""
+        return self.directory.absolute().name if self.name == _RUN_HISTORY else self.name
+
+    @property
     def main(self) -> Path:
         """The file to name in commands: the timeline if there is one."""
         found = (each for each in (self.timeline, self.text, self.archive) if each.exists())
@@ -153,8 +159,8 @@ class RecordedSession:
 
     @property
     def name(self) -> str:
-        """Its name: that of its files without their suffix."""
-        return self.files.name
+        """Its name: that of its files without their suffix, or of the directory of a run."""
+        return self.files.title
 
     @property
     def is_open(self) -> bool:

@@ -52,7 +52,7 @@ class SnapshotStore:
         known = self._sessions
         found = find_sessions(self._path)
         self._sessions = {
-            each.name: known.get(each.name) or RecordedSession(each) for each in found
+            each.title: known.get(each.title) or RecordedSession(each) for each in found
         }
         for name, session in known.items():
             if name not in self._sessions:
