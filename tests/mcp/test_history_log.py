@@ -194,10 +194,10 @@ def test_a_call_that_cannot_be_recorded_says_so_and_the_next_one_can(root: Path)
     with full_log():
         (done,) = session(root, write("a.txt", "two\n"))
     assert not done.startswith("!")
-    assert "[done, but this call cannot be undone, because it could not be recorded" in done
+    assert "[Done, but this call cannot be undone, because it could not be recorded" in done
     assert "No space left" in done
     done, undone = session(root, write("b.txt", "b"), undo(1))
-    assert "[" not in done
+    assert "[Done" not in done
     assert "Restored: b.txt" in undone
 
 

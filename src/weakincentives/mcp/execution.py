@@ -4,7 +4,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Lock
@@ -17,14 +16,13 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem
 from weakincentives.mcp.calls import CallQueue, RunningCall
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import History, Recorded
+from weakincentives.mcp.history import History, Recording
 from weakincentives.mcp.history_tools import CHECKPOINT
 from weakincentives.mcp.resources import LogEntry, WorkspaceResources
 from weakincentives.mcp.results import error_result, to_result
 from weakincentives.mcp.roots import ClientRoots, RootsPolicy
-from weakincentives.mcp.steps import Step
-from weakincentives.posix import cancellable, check_cancelled
-from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.posix import cancellable
+from weakincentives.prompt import Tool, ToolContext
 from weakincentives.runtime.session import Session
 
 _MAX_EXECUTORS = 1_000
@@ -57,8 +55,6 @@ class CallExecution:
             PromptError: Two tools have the same name.
         """
         self._filesystem = filesystem
-        if history is not None:
-            tools = [_keep_before_rollback(tool, history) for tool in tools]
         self._tools = tuple(tools)
         self._session = session
         self._history = history
@@ -136,36 +132,36 @@ class CallExecution:
         running.start()
         tool = self._by_name.get(call.name)
         outcome: ToolOutcome | None = None
-        recorded = Recorded()
+        recording: Recording | None = None
+        if tool is not None and not tool.read_only and self._history is not None:
+            recording = self._history.begin(
+                client, tool.name, bypasses_filesystem=tool.bypasses_filesystem
+            )
+        notes = [] if recording is None else recording.notes
         try:
             with cancellable(running.cancellation):
-                if tool is None or tool.read_only or self._history is None:
-                    outcome = self._executor(client).execute(call)
-                else:
-                    outcome, recorded = self._run_recorded(
-                        self._history, call, client, tool, running
-                    )
-                return self._to_result(outcome, recorded)
+                outcome = self._execute(call, client, running, recording)
+            return self._to_result(outcome, recording)
         except WinkError as error:
-            return error_result(f"{call.name} failed and changed nothing: {error}")
+            return error_result(f"{call.name} failed and changed nothing: {error}", notes)
         except Exception as error:  # noqa: BLE001 # a bug in one tool does not end the server
             _log.exception("Tool %r crashed", call.name)
             return error_result(
-                f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
+                f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing", notes
             )
         finally:
-            self._log_call(call, client, running, outcome, recorded.step)
+            self._log_call(call, client, running, outcome, recording)
 
-    def _run_recorded(
+    def _execute(
         self,
-        history: History,
         call: ToolCall,
         client: McpClient,
-        tool: Tool[Any, Any],
         running: RunningCall,
-    ) -> tuple[ToolOutcome, Recorded]:
-        """Run a call that may change something, and keep the state before and after it."""
-        recording = history.begin(client, tool.name, bypasses_filesystem=tool.bypasses_filesystem)
+        recording: Recording | None,
+    ) -> ToolOutcome:
+        """Run a call; add it to the history if it may change something."""
+        if recording is None or self._history is None:
+            return self._executor(client).execute(call)
         self._current = running
         success = False
         try:
@@ -173,25 +169,23 @@ class CallExecution:
             success = outcome.result.success
         finally:
             self._current = None
-            recorded = history.finish(recording, success=success)
-        return outcome, recorded
+            self._history.finish(recording, success=success)
+        return outcome
 
-    def _to_result(self, outcome: ToolOutcome, recorded: Recorded) -> CallToolResult:
-        step = recorded.step
-        notes: list[str] = []
-        if recorded.problem is not None:
-            notes.append(f"[done, but {recorded.problem}]")
-        call, changed = None, ()
-        if step is not None and step.after is not None:
-            call, changed = step.number, step.paths
-            if step.is_undo:
-                notes.append(f"This is call {call}; to redo: undo with call={call}.")
+    def _to_result(self, outcome: ToolOutcome, recording: Recording | None) -> CallToolResult:
+        step = None if recording is None else recording.step
+        notes = [] if recording is None else recording.notes
+        if step is None or step.after is None:
+            return to_result(outcome, self._filesystem, uri=self._resources.uri, notes=notes)
+        if step.is_undo:
+            redo = f"This is call {step.number}; to redo: undo with call={step.number}."
+            notes = [*notes, redo]
         return to_result(
             outcome,
             self._filesystem,
             uri=self._resources.uri,
-            call=call,
-            changed=changed,
+            call=step.number,
+            changed=step.paths,
             notes=notes,
         )
 
@@ -201,8 +195,9 @@ class CallExecution:
         client: McpClient,
         running: RunningCall,
         outcome: ToolOutcome | None,
-        step: Step | None,
+        recording: Recording | None,
     ) -> None:
+        step = None if recording is None else recording.step
         change = step if step is not None and step.after is not None else None
         self._resources.add(
             LogEntry(
@@ -234,29 +229,6 @@ class CallExecution:
     def _forget(self, running: RunningCall) -> None:
         with self._lock:
             self._running.discard(running)
-
-
-def _keep_before_rollback(tool: Tool[Any, Any], history: History) -> Tool[Any, Any]:
-    """Return a tool that keeps the state of the files before it fails and is rolled back.
-
-    Only of one that bypasses the filesystem: the rollback of others leaves other files alone.
-    """
-    handler = tool.handler
-    if handler is None or not tool.bypasses_filesystem:
-        return tool
-
-    def run(params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        is_done = False
-        try:
-            result = handler(params, context=context)
-            check_cancelled(f"Tool call {tool.name!r}")
-            is_done = result.success
-        finally:
-            if not is_done:
-                history.keep_before_rollback()
-        return result
-
-    return replace(tool, handler=run)
 
 
 def _start_history(history: History) -> None:

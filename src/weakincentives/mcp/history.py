@@ -6,7 +6,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
@@ -14,28 +14,29 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, runtime_checkable
 
-from weakincentives.errors import SnapshotError, ToolValidationError
+from weakincentives.errors import SnapshotError, StaleRestoreError, ToolValidationError
 from weakincentives.filesystem import (
     Change,
     Diff,
     Filesystem,
-    FilesystemEvent,
     FilesystemSnapshot,
-    Observable,
+    PathChange,
     Pinnable,
     ReadableFilesystem,
-    StateReplaced,
     diff,
     diff_since,
 )
-from weakincentives.filesystem.base import State, is_tool_output
+from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.host.snapshots.store import CallStates
 from weakincentives.filesystem.paths import outermost
 from weakincentives.history.log import LogError
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.steps import MAX_CHECKPOINTS, MAX_STEPS, Checkpoint, Step, StepLog
-from weakincentives.posix import display_path, no_time_limit, parents_of
+from weakincentives.posix import display_path, no_time_limit
 
 _MAX_CONFLICTS = 20
+MAX_LISTED = 100
+"""Paths in one sentence."""
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
 _log = logging.getLogger(__name__)
@@ -52,10 +53,25 @@ class _StateStore(Protocol):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot: ...
 
     def restore(
-        self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        expect: FilesystemSnapshot | None = None,
     ) -> None: ...
 
     def view(self, snapshot: FilesystemSnapshot) -> Filesystem: ...
+
+
+@runtime_checkable
+class _ChangeStore(Protocol):
+    """Reports what a call changed, and puts that into the last state that it knows."""
+
+    def subscribe_changes(
+        self, listener: Callable[[Sequence[PathChange]], None]
+    ) -> Callable[[], None]: ...
+
+    def record_changes(self, changes: Sequence[PathChange]) -> CallStates: ...
 
 
 def has_history(filesystem: Filesystem) -> bool:
@@ -64,7 +80,7 @@ def has_history(filesystem: Filesystem) -> bool:
 
 
 class Recording:
-    """A call that runs: the state before it, and what it changes."""
+    """A call that runs."""
 
     def __init__(self, client: McpClient, tool: str, *, bypasses_filesystem: bool) -> None:
         """Record a call; one that bypasses the filesystem may change anything."""
@@ -72,36 +88,22 @@ class Recording:
         self.tool = tool
         self.bypasses_filesystem = bypasses_filesystem
         self.before: FilesystemSnapshot | None = None
-        self.paths: set[str] = set()
-        self.is_open_ended: bool = bypasses_filesystem
-        self.undoes: tuple[int, ...] = ()
-        self.rolled_back: FilesystemSnapshot | None = None
+        """The state before it, if it is not known from its changes."""
         self.command: int = 0
-        self.problem: str | None = None
-        self.end: Callable[[], None] = _do_nothing
+        """The number of the record of its start."""
+        self.undoes: tuple[int, ...] = ()
+        self.replaced: list[CallStates] = []
+        """What a command replaced through the filesystem; if it fails, its rollback is the last."""
+        self.step: Step | None = None
+        self.notes: list[str] = []
 
-    def add(self, event: FilesystemEvent) -> None:
-        """Record the paths of an event."""
-        if isinstance(event, StateReplaced):
-            if event.reason != "rollback":
-                self.is_open_ended = True
-            return
-        self.paths.update(
-            path for name in ("path", "source") if (path := getattr(event, name, None)) is not None
-        )
+    def to_step(self) -> Step:
+        """Return a step of this call, without states."""
+        return Step(client=self.client, tool=self.tool, command=self.command, undoes=self.undoes)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the history knows about a call that has ended.
-
-    Args:
-        step: Its step; None if it changed nothing.
-        problem: What cannot be undone, and why; None if all can.
-    """
-
-    step: Step | None = None
-    problem: str | None = None
+_PERSON = Recording(McpClient("the user", 0), "change", bypasses_filesystem=False)
+_OTHER_SESSION = McpClient("another session", 0)
 
 
 class History:
@@ -129,7 +131,8 @@ class History:
         self._steps = StepLog(directory)
         self._start: Checkpoint | None = None
         self._start_lock = Lock()
-        self._last: FilesystemSnapshot | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._unrecorded: dict[frozenset[str], Recording] = {}
         self._unpin: dict[str, Callable[[], None]] = {}
         self._recording: Recording | None = None
 
@@ -148,6 +151,8 @@ class History:
                 return
             state = self._take(START)
             self._add_interrupted(state)
+            if isinstance(self._live, _ChangeStore):
+                self._unsubscribe = self._live.subscribe_changes(self._on_changes)
             if self._steps.problem is not None:
                 _log.warning("Some calls cannot be listed and undone: %s", self._steps.problem)
             self._start = Checkpoint(name=START, snapshot=state, after=self._steps.last_number)
@@ -165,86 +170,133 @@ class History:
     def begin(
         self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False
     ) -> Recording:
-        """Keep the state before a call that may change something."""
+        """Record a call that may change something."""
         recording = Recording(client, tool, bypasses_filesystem=bypasses_filesystem)
         self._recording = recording
         try:
             self.start()
-            recording.before = self._present("before a call")
+            if bypasses_filesystem or not isinstance(self._live, _ChangeStore):
+                recording.before = self._take("before a call")
             if bypasses_filesystem:
-                step = Step(client=client, tool=tool, before=recording.before)
-                recording.command = self._steps.begin(step)
+                recording.command = self._steps.begin(
+                    replace(recording.to_step(), before=recording.before)
+                )
         except SnapshotError as error:
-            recording.problem = f"this call cannot be undone: {error}"
+            recording.notes.append(f"[This call cannot be undone: {error}]")
         except (OSError, LogError) as error:
-            recording.problem = (
-                f"this call cannot be undone if the server is killed while it runs: {error}"
+            recording.notes.append(
+                f"[This call cannot be undone if the server is killed while it runs: {error}]"
             )
-        if isinstance(self._live, Observable):
-            recording.end = self._live.subscribe(recording.add)
         return recording
 
-    def finish(self, recording: Recording, *, success: bool) -> Recorded:
+    def finish(self, recording: Recording, *, success: bool) -> None:
         """Add a step for a call, if it changed something or failed.
 
         A call that has ended is recorded even if it is cancelled now.
         """
-        recording.end()
         self._recording = None
-        problem = recording.problem
         try:
             with no_time_limit():
-                step = self._record(recording, success=success)
-                return Recorded(step, problem)
-        except SnapshotError as error:
-            problem = f"this call cannot be undone: {error}"
-        except (OSError, LogError) as error:
-            problem = f"this call cannot be undone, because it could not be recorded: {error}"
+                if recording.step is None:
+                    recording.step = self._record(recording, success=success)
+        except (OSError, LogError, SnapshotError) as error:
+            recording.notes.append(_explain(error))
         finally:
             self._steps.end(recording.command)
-        return Recorded(None, problem)
 
     def _record(self, recording: Recording, *, success: bool) -> Step | None:
-        before = recording.before
-        step = Step(client=recording.client, tool=recording.tool, command=recording.command)
+        """Add the step of a call that has not reported its changes."""
+        before, step = recording.before, recording.to_step()
         if not success:
-            if recording.rolled_back is None:
-                return self._steps.add(step)
-            self._last = before  # which the rollback has restored
-            self._add_rolled_back(replace(step, before=before, after=recording.rolled_back))
+            return self._record_failure(recording)
+        if before is None:
             return None
-        if before is None or not (recording.paths or recording.is_open_ended):
-            return None
-        after = self._take_if_changed(before, f"after {step.tool}")
-        if after is None:
-            return None
-        own = None if recording.is_open_ended else frozenset(recording.paths)
-        step = replace(step, before=before, after=after, undoes=recording.undoes, own=own)
-        # a comparison costs more than the rest, so it is only done if nothing else knows
-        changed = self._changed_paths(step) if step.own is None else step.own
-        return self._steps.add(step.with_paths(changed))
+        for each in recording.replaced:
+            if each.known is not None:
+                self._add_foreign(each.known, each.before)
+        step = replace(step, before=before, after=self._take(f"after {step.tool}"))
+        changed = self._changed_paths(step)
+        return self._steps.add(step.with_paths(changed)) if changed else None
 
-    def keep_before_rollback(self) -> None:
-        """Keep the present state, because the running call is about to be rolled back.
+    def _record_failure(self, recording: Recording) -> Step | None:
+        """Add a call that failed; if it was a command, with the rollback of its changes.
 
-        A rollback of a command replaces all files, also those that a person changed meanwhile.
+        The rollback of a command replaces what changed while it ran, whoever changed it.
         """
-        recording = self._recording
-        if recording is None or recording.before is None:
-            return
-        with no_time_limit(), suppress(SnapshotError):
-            recording.rolled_back = self._take_if_changed(recording.before, "before a rollback")
-
-    def _add_rolled_back(self, step: Step) -> None:
-        """Add a call and the undo of it, so that what the rollback removed can be had again."""
+        step = replace(recording.to_step(), undoes=())
+        if not recording.replaced or recording.before is None:
+            return self._steps.add(step)
+        replaced = recording.replaced[-1]
+        step = replace(step, before=recording.before, after=replaced.before)
         step = self._steps.add(step.with_paths(self._changed_paths(step)))
-        rollback = self._steps.add(step.reverse())
-        _log.warning(
-            "%s did not end and was rolled back, with everything that changed while it ran; to get"
-            " such a change back: undo with call=%d and its path",
-            step,
-            rollback.number,
+        undo = replace(step.reverse(), before=replaced.before, after=replaced.after)
+        undo = self._steps.add(undo)
+        text = (
+            f"Rolled back: {join_paths(step.paths)}. If the user saved one of these meanwhile,"
+            f" restore it: undo with call={undo.number} and its path in paths."
         )
+        recording.notes.append(text)
+        _log.warning("%s did not end. %s", step, text)
+        return None
+
+    def _on_changes(self, changes: Sequence[PathChange]) -> None:
+        """Add the steps of what was just changed through the filesystem.
+
+        If that raises, the filesystem keeps what was replaced, and reports it again.
+        """
+        key = frozenset(each.path for each in changes)
+        recording = self._unrecorded.pop(key, self._recording)
+        try:
+            assert isinstance(self._live, _ChangeStore)
+            self._add_changes(self._live.record_changes(changes), recording)
+        except (OSError, LogError, SnapshotError) as error:
+            if recording is not None:
+                self._unrecorded[key] = recording
+                recording.notes.append(_explain(error))
+            raise SnapshotError(str(error)) from error
+
+    def _add_changes(self, states: CallStates, recording: Recording | None) -> None:
+        """Add a call, between what others did before and after it at its paths."""
+        self._pin(states.before)
+        self._pin(states.after)
+        if recording is None:  # of a server that was killed, or of a program with the filesystem
+            recording = Recording(_OTHER_SESSION, "change", bypasses_filesystem=False)
+        if recording.bypasses_filesystem:
+            recording.replaced.append(states)  # the whole call is compared when it ends
+            return
+        if states.known is not None:
+            self._add_foreign(states.known, states.before)
+        if states.paths:
+            step = replace(recording.to_step(), before=states.before, after=states.after)
+            recording.step = self._steps.add(step.with_paths(frozenset(states.paths)))
+        if states.later is not None:
+            self._add_foreign(states.after, states.later)
+        for each in states.saved:
+            self._add_displaced(each, states.later or states.after)
+
+    def _add_displaced(self, saved: FilesystemSnapshot, present: FilesystemSnapshot) -> None:
+        """Add what the user saved and a call replaced: undo this step to restore it."""
+        step = replace(_PERSON.to_step(), tool="replaced save", before=saved, after=present)
+        step = self._steps.add(step.with_paths(self._changed_paths(step)))
+        _log.warning(
+            "The user saved %s while a call replaced it; to restore that: undo with call=%d",
+            join_paths(step.paths),
+            step.number,
+        )
+
+    def _add_foreign(self, known: FilesystemSnapshot, found: FilesystemSnapshot) -> None:
+        """Add what was changed outside of this server, if no step of another one explains it."""
+        step = replace(_PERSON.to_step(), before=known, after=found)
+        changed = {path for path in self._changed_paths(step) if not self._is_known(path, found)}
+        if not all(map(is_tool_output, changed)):
+            self._steps.add(step.with_paths(changed))
+
+    def _is_known(self, path: str, state: FilesystemSnapshot) -> bool:
+        """Return whether a path is as the last step left it that changed it."""
+        for step in reversed(self.steps):
+            if step.after is not None and path in step.paths:
+                return not self._compare(step.after, state, [path])
+        return False
 
     def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
         """Keep the present state under a name; one of an earlier session is replaced.
@@ -265,7 +317,7 @@ class History:
             note=note,
             client=client,
             after=self._steps.last_number,
-            snapshot=self._present(f"checkpoint {name}"),
+            snapshot=self._take(f"checkpoint {name}"),
         )
         try:
             self._steps.add_checkpoint(made)
@@ -275,6 +327,8 @@ class History:
 
     def close(self) -> None:
         """Let all states go, and close the record file."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         self._steps.close()
         for unpin in self._unpin.values():
             unpin()
@@ -382,64 +436,43 @@ class History:
             SnapshotError: A state could not be restored.
         """
         restored: set[str] = set()
-        if paths is None and self._is_gapless(steps):
-            assert steps[0].before is not None
-            restored |= self._differences(steps[0].before, [""])
-            self._store.restore(steps[0].before)
-        else:
-            for step in reversed(steps):
-                restored |= self._undo_one(step, paths)
-        if self._recording is not None:
-            self._recording.paths |= restored
-            self._recording.is_open_ended = False
-            if paths is None:
-                self._recording.undoes = tuple(step.number for step in steps)
+        if self._recording is not None and paths is None:
+            self._recording.undoes = tuple(step.number for step in steps)
+        for part in self._plan(steps, paths):
+            restored |= self._restore(part)
         return tuple(sorted(path for path in restored if not is_tool_output(path)))
 
-    def _is_gapless(self, steps: Sequence[Step]) -> bool:
-        """Return whether nothing but these calls has changed files since the first of them."""
-        if len(steps) < 2 or steps[-1].after is None:
-            return False
-        return (
-            all(map(self._is_alone, steps))
-            and all(one.after == other.before for one, other in pairwise(steps))
-            and not self._differences(steps[-1].after, [""])
-        )
+    def _plan(self, steps: Sequence[Step], chosen: Sequence[str] | None) -> Sequence["_Part"]:
+        """Return what to restore: one part for all calls, unless others came in between."""
+        found = [_Part(step, step, self.changed_paths([step], chosen)) for step in steps]
+        paths = set[str]().union(*(each.paths for each in found))
+        if all(self._is_adjacent(one, other, paths) for one, other in pairwise(steps)):
+            return [_Part(steps[0], steps[-1], paths)]
+        return found[::-1]
 
-    def _is_alone(self, step: Step) -> bool:
-        """Return whether nothing else changed files at the same time as a call."""
-        return step.own is None or all(_is_own(step, each) for each in self._entries(step))
+    def _is_adjacent(self, one: Step, other: Step, paths: Collection[str]) -> bool:
+        """Return whether nothing changed paths between two calls."""
+        assert one.after is not None
+        assert other.before is not None
+        return not self._compare(one.after, other.before, paths)
 
-    def _undo_one(self, step: Step, chosen: Sequence[str] | None) -> set[str]:
-        """Restore what one call changed, where it still is what the call left."""
-        assert step.before is not None
-        assert step.after is not None
-        changed = self.changed_paths([step], chosen)
-        before, live = self._view(step.before), self._live
-        kept = {
-            path for path in changed if _is_directory(before, path) and _is_directory(live, path)
-        }
-        # with its mode, a directory is restored with everything below it
-        modes = {
-            path for path in kept if live.stat(path).permissions != before.stat(path).permissions
-        }
-        places = outermost((changed - kept) | modes)
-        wanted = [path for path in places if _has_entry(before, path) or _has_entry(live, path)]
-        if not wanted:
-            return set()
-        effect = diff(live, before, path=wanted, renames=False).entries
-        later = self._differences(step.after, wanted)
-        conflicts = [
-            each.path
-            for each in effect
-            if each.path in later or (each.path not in changed and not _is_new_parent(each, wanted))
-        ]
-        if conflicts:
-            raise UndoConflictError(self._describe_conflicts(step, sorted(conflicts)))
-        if effect:
-            paths = [path for path in wanted if any(_is_within(e.path, [path]) for e in effect)]
-            self._store.restore(step.before, paths=paths)
-        return {each.path for each in effect}
+    def _restore(self, part: "_Part") -> set[str]:
+        """Restore some paths, where they still are what the calls left."""
+        target, expected = part.first.before, part.last.after
+        assert target is not None
+        assert expected is not None
+        changed = self._compare(expected, target, part.paths)
+        left = changed & self._differences(target, changed)
+        if left:
+            try:
+                self._store.restore(target, paths=sorted(changed), expect=expected)
+            except StaleRestoreError as error:
+                later = self._differences(expected, left)
+                found = {each for each in later if each in left or _is_within(each, error.paths)}
+                found |= {each for each in error.paths if not _has_below(each, found)}
+                text = self._describe_conflicts(part.last, sorted(found))
+                raise UndoConflictError(text) from error
+        return left
 
     def _describe_conflicts(self, step: Step, paths: Sequence[str]) -> str:
         lines = [f"- {display_path(path)}: {self._blame(step, path)}" for path in paths]
@@ -467,31 +500,16 @@ class History:
 
     def _take(self, tag: str) -> FilesystemSnapshot:
         """Return a new snapshot of the present state."""
-        taken = self._store.snapshot(tag=tag)
-        if isinstance(self._live, Pinnable):
+        return self._pin(self._store.snapshot(tag=tag))
+
+    def _pin(self, state: FilesystemSnapshot) -> FilesystemSnapshot:
+        """Keep a state from being pruned while a step or checkpoint needs it."""
+        if isinstance(self._live, Pinnable) and state.commit_ref not in self._unpin:
             with suppress(NotImplementedError):
-                self._unpin[taken.commit_ref] = self._live.pin(taken)
+                self._unpin[state.commit_ref] = self._live.pin(state)
         if len(self._unpin) > 2 * MAX_STEPS + MAX_CHECKPOINTS:
             self._unpin_old()
-        self._last = taken
-        return taken
-
-    def _present(self, tag: str) -> FilesystemSnapshot:
-        """Return a snapshot of the present state; the last one if nothing has changed."""
-        if self._last is not None:
-            with suppress(SnapshotError, OSError):
-                if not diff_since(self._live, self._last, renames=False):
-                    return self._last
-        return self._take(tag)
-
-    def _take_if_changed(self, before: FilesystemSnapshot, tag: str) -> FilesystemSnapshot | None:
-        """Return a snapshot of the present state; None if it is the same as `before`."""
-        taken = self._take(tag)
-        if not State(self._view(before)).has_same_tree("", State(self._view(taken))):
-            return taken
-        self._unpin.pop(taken.commit_ref, _do_nothing)()
-        self._last = before
-        return None
+        return state
 
     def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the files of a state."""
@@ -499,25 +517,24 @@ class History:
         assert isinstance(view, ReadableFilesystem)
         return view
 
-    def _differences(self, snapshot: FilesystemSnapshot, paths: Sequence[str]) -> set[str]:
-        """Return what is different now from a state, at and below `paths`."""
-        then = self._view(snapshot)
-        existing = [
-            each for each in paths if _has_entry(then, each) or _has_entry(self._live, each)
-        ]
-        if not existing:
-            return set()
-        return {each.path for each in diff(then, self._live, path=existing, renames=False).entries}
-
     def _changed_paths(self, step: Step) -> set[str]:
         """Return what a call changed, including directories."""
-        return {each.path for each in self._entries(step) if _is_own(step, each)}
-
-    def _entries(self, step: Step) -> Sequence[Change]:
-        """Return what is different after a call."""
         assert step.before is not None
         assert step.after is not None
-        return diff(self._view(step.before), self._view(step.after), renames=False).entries
+        return self._compare(step.before, step.after)
+
+    def _compare(
+        self,
+        before: FilesystemSnapshot,
+        after: FilesystemSnapshot,
+        paths: Collection[str] | None = None,
+    ) -> set[str]:
+        """Return what is different between two states, or only at and below `paths`."""
+        return _find_differences(self._view(before), self._view(after), paths)
+
+    def _differences(self, snapshot: FilesystemSnapshot, paths: Collection[str]) -> set[str]:
+        """Return what is different now from a state, at and below `paths`."""
+        return _find_differences(self._view(snapshot), self._live, paths)
 
     def _unpin_old(self) -> None:
         """Let states go that no step and no checkpoint needs."""
@@ -528,15 +545,37 @@ class History:
             self._unpin.pop(reference)()
 
 
-def _is_own(step: Step, change: Change) -> bool:
-    """Return whether a call made a change itself; a move or deletion covers everything below."""
-    if step.own is None or change.path in step.own:
-        return True
-    if not step.own.isdisjoint(parents_of(change.path)):
-        return True
-    # a directory that was created or emptied for one of its paths
-    is_parent = any(each.startswith(f"{change.path}/") for each in step.own)
-    return change.is_directory and change.kind in ("added", "removed") and is_parent
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Paths to restore: from the state after the last of some calls to that before the first."""
+
+    first: Step
+    last: Step
+    paths: Collection[str]
+
+
+def _explain(error: Exception) -> str:
+    return f"[Done, but this call cannot be undone, because it could not be recorded: {error}]"
+
+
+def _find_differences(
+    before: ReadableFilesystem, after: ReadableFilesystem, paths: Collection[str] | None
+) -> set[str]:
+    """Return what is different, including directories, or only at and below `paths`."""
+    wanted: Sequence[str] = ("",)
+    if paths is not None:
+        wanted = [
+            path for path in outermost(paths) if _has_entry(before, path) or _has_entry(after, path)
+        ]
+    found = diff(before, after, path=wanted, renames=False).entries if wanted else ()
+    return {each.path for each in found}
+
+
+def join_paths(paths: Sequence[str]) -> str:
+    """Return paths as text; bounded."""
+    shown = ", ".join(map(display_path, paths[:MAX_LISTED]))
+    more = len(paths) - MAX_LISTED
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _is_project_change(change: Change) -> bool:
@@ -547,17 +586,8 @@ def _is_within(path: str, parents: Iterable[str]) -> bool:
     return any(not each or f"{path}/".startswith(f"{each}/") for each in parents)
 
 
-def _is_new_parent(change: Change, wanted: Sequence[str]) -> bool:
-    """Return whether a change is a directory that a restored path needs above it."""
-    is_new = change.before is None and change.is_directory
-    return is_new and any(path.startswith(f"{change.path}/") for path in wanted)
-
-
-def _is_directory(filesystem: Filesystem, path: str) -> bool:
-    try:
-        return filesystem.stat(path).is_directory
-    except OSError:
-        return False
+def _has_below(path: str, paths: Iterable[str]) -> bool:
+    return any(each.startswith(f"{path}/") for each in paths)
 
 
 def _has_entry(filesystem: Filesystem, path: str) -> bool:
@@ -570,7 +600,3 @@ def _has_entry(filesystem: Filesystem, path: str) -> bool:
 
 def _free_name(taken: Container[str]) -> str:
     return next(name for n in count(1) if (name := f"checkpoint-{n}") not in taken)
-
-
-def _do_nothing() -> None:
-    pass

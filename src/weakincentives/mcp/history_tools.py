@@ -11,7 +11,7 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Change, Diff, Filesystem, FilesystemSnapshot
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import START, History
+from weakincentives.mcp.history import START, History, join_paths
 from weakincentives.mcp.history_results import (
     MAX_ITEMS,
     CallItem,
@@ -25,7 +25,6 @@ from weakincentives.mcp.history_results import (
     change_items,
 )
 from weakincentives.mcp.steps import UNDO, Checkpoint, Step
-from weakincentives.posix import display_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 
 CHECKPOINT = "checkpoint"
@@ -246,7 +245,7 @@ class HistoryTools:
         if not restored:
             return _text(f"Nothing is left to undo of {names}.", UndoResult())
         return _text(
-            f"Undid {names}. Restored: {_join_paths(restored)}",
+            f"Undid {names}. Restored: {join_paths(restored)}",
             UndoResult(tuple(step.number for step in steps[-MAX_ITEMS:])),
         )
 
@@ -345,12 +344,6 @@ def _client(context: ToolContext) -> McpClient:
 
 def _text(text: str, value: HistoryResult) -> ToolResult[HistoryResult]:
     return ToolResult(text, value, exclude_value_from_context=True)
-
-
-def _join_paths(paths: Sequence[str]) -> str:
-    shown = ", ".join(map(display_path, paths[:MAX_ITEMS]))
-    more = len(paths) - MAX_ITEMS
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _is_at(change: Change, path: str) -> bool:

@@ -49,7 +49,7 @@ def to_result(
     """
     result = outcome.result
     if not result.success:
-        return error_result(outcome.text)
+        return error_result(outcome.text, notes)
     if outcome.call.name == MEDIA_TOOL and isinstance(result.value, ReadFileResult):
         return _media_result(outcome, result.value, filesystem, uri)
     text = "\n".join([outcome.text, *notes])
@@ -79,9 +79,9 @@ def _page(value: ReadFileResult) -> dict[str, Any]:
     return page if value.next_offset is None else page | {"nextLine": value.next_offset + 1}
 
 
-def error_result(text: str) -> CallToolResult:
-    """Return the result of a call that failed, with a sentence for the model."""
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+def error_result(text: str, notes: Sequence[str] = ()) -> CallToolResult:
+    """Return the result of a call that failed, with sentences for the model."""
+    return CallToolResult(content=[TextContent(text="\n".join([text, *notes]))], is_error=True)
 
 
 def _media_result(

@@ -53,8 +53,6 @@ class Step:
         paths: What it changed: the first paths, sorted.
         count: The number of paths that it changed.
         undoes: The calls that it undid, if it is an undo.
-        own: The paths that it changed itself; None if it is not known, as for a command. Other
-            programs may have changed files at the same time.
         is_interrupted: Whether its server was killed before it ended. The state after it is then
             that of the next start, so it includes what was changed in between.
         command: The number of the record of its start; 0 if there is none.
@@ -70,7 +68,6 @@ class Step:
     paths: tuple[str, ...] = ()
     count: int = 0
     undoes: tuple[int, ...] = ()
-    own: frozenset[str] | None = None
     is_interrupted: bool = False
     command: int = 0
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -361,4 +358,6 @@ def _lock_name(command: int) -> str:
 
 def _other(client: McpClient) -> McpClient:
     """Return a client with a name that tells it from those of this session."""
+    if not client.number:
+        return client
     return McpClient(f"{client.name}{_OTHER}", client.number)

@@ -7,7 +7,7 @@ begins elsewhere.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -41,10 +41,11 @@ ROUNDS = size(11, 160)
 POINTS = size(8, 60)
 """Points of each operation at which a whole save happens; half of the times, it is killed."""
 KNOWN: Mapping[str, str] = dict.fromkeys(
-    MCP, "A call in place looks, then replaces; what its undo displaces no call brings back"
+    ("MCP command that fails", "MCP command that is cancelled"),
+    "On a full disk the history has what a rollback replaced, but no call names it",
 )
 """The operations that lose saves today, and why."""
-RARE = {"MCP move_file", "MCP move_file of a directory", "MCP command that fails"}
+RARE: Collection[str] = KNOWN
 """Those that may lose none in a short walk."""
 
 

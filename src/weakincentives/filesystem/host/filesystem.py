@@ -143,9 +143,9 @@ class HostFilesystem(BaseFilesystem):
         self._released = ReleasedChanges(self._rollback)
         self._journal = Journal(self._rollback, self._released)
         if not self._read_only:
-            # savepoints first: their rollback may undo a restore that is not finished
-            SavepointRecovery(self._rollback, self._released, self._snapshots).run()
+            # restores first: the rollback of a savepoint may go back from one
             self._snapshots.recover()
+            SavepointRecovery(self._rollback, self._released, self._snapshots).run()
             self._sweep()
 
     @property
