@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import weakincentives
+from tests.posix.forks import is_killed_at
 from tests.safety import kill_history, walk_history
-from tests.safety.history import OPERATIONS
+from tests.safety.history import OPERATIONS, Stage, hidden_names
 from tests.safety.places import ROOT
 from tests.safety.test_faults import NAMED as POINTS_OF_CHANGES
 from tests.sizes import size
@@ -82,6 +83,32 @@ def test_a_fault_at_any_named_point_leaves_old_or_new_and_the_next_works(
     assert seen["killed"] == seen["walked"] // len(walk_history.FAULTS)
     assert seen["raised"].keys() <= EXPECTED
     assert sum(seen["raised"].values()) > 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
+@pytest.mark.parametrize("expect", [None, "two"])
+@pytest.mark.parametrize(
+    "point", ["changing", "removed", "exchanged", "created", "changed", "done"]
+)
+def test_a_savepoint_around_a_killed_restore_takes_all_of_it_back(
+    light_directory: Path, point: str, expect: str | None
+) -> None:
+    stage = Stage(light_directory)
+
+    def work() -> None:
+        with stage.opened() as fs:
+            point = fs.savepoint()
+            fs.restore(stage.kept["one"], expect=stage.kept[expect] if expect else None)
+            point.release()
+
+    assert is_killed_at(f"change.{point}", work)
+    later = stage.root / "later"
+    later.write_text("saved by somebody")
+    stage.opened().close()
+    assert later.read_text() == "saved by somebody"
+    later.unlink()
+    assert stage.state() == "two"
+    assert hidden_names(stage.directory) == []
 
 
 def test_the_operations_pass_every_named_point(light_directory: Path) -> None:
