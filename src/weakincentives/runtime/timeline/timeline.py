@@ -37,7 +37,7 @@ from weakincentives.runtime.timeline.steps import (
     apply_sessions,
 )
 from weakincentives.runtime.timeline.store import HistoryStore, StoredStep
-from weakincentives.runtime.timeline.tree import WorkspaceTree
+from weakincentives.runtime.timeline.tree import Directory, WorkspaceTree
 from weakincentives.serde import SerdeError, decode
 
 SUFFIX = ".timeline"
@@ -77,6 +77,8 @@ class Timeline:
         self._steps: dict[int, StepRecord] = {}
         self._states: OrderedDict[int, _State] = OrderedDict()
         self._trees: set[str] = set()  # those whose objects are computed
+        self._directories: dict[str, Directory] = {}
+        self._computed_size = 0
         self._counted: set[str] = set()
         self._damage: list[str] = []
         try:
@@ -332,7 +334,7 @@ class Timeline:
         """Return the files of a step as a tree that can be changed."""
         tree = self._compute_tree(number)
         with self._translate_errors(number):
-            return WorkspaceTree(self._store.objects, tree)
+            return WorkspaceTree(self._store.objects, tree, self._directories)
 
     def _compute_tree(self, number: int) -> str:
         """Return the tree of a step; directories that are not stored are computed.
@@ -341,20 +343,23 @@ class Timeline:
             TimelineError: It is another one than the step says.
         """
         computed = self._store.computed
-        if sum(len(data) for _, data in computed.values()) > _MAX_COMPUTED:
+        if self._computed_size > _MAX_COMPUTED:
             computed.clear()
             self._trees.clear()
+            self._directories.clear()
+            self._computed_size = 0
 
         def add(kind: str, data: bytes) -> str:
             object_id = hash_object(kind, data)
             computed[object_id] = kind, data
+            self._computed_size += len(data)
             return object_id
 
         start, changes = self.tree_changes(number)
         if start is not None and not changes:
             return start
         with self._translate_errors(number):
-            tree = WorkspaceTree(self._store.objects, start)
+            tree = WorkspaceTree(self._store.objects, start, self._directories)
             for each in changes:
                 tree.apply(each)
             found, wanted = tree.write(add), self.step(number).tree

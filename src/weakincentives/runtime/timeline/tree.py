@@ -23,7 +23,9 @@ from weakincentives.gitstore import (
     ObjectStore,
     TreeEntry,
     decode_tree,
+    encode_entry,
     encode_tree,
+    entry_key,
 )
 from weakincentives.posix import join, parents_of
 from weakincentives.runtime.timeline.steps import Entry, FileChanges
@@ -31,37 +33,87 @@ from weakincentives.runtime.timeline.steps import Entry, FileChanges
 _LINK_PERMISSIONS = 0o777
 _SPECIAL_PERMISSIONS = 0o644
 _MAX_TARGET = 4096
+_UNKNOWN = "0" * 40  # the id of a directory that is not written yet
 
 
-class _Directory:
-    """A directory whose entries are known; directories in it are read when they are needed."""
+class Directory:
+    """A directory whose entries are known; directories in it are read when they are needed.
 
-    __slots__ = ("entries", "inner", "is_changed")
+    Each entry is kept as git encodes it too, because mostly one of many changes.
+    """
 
-    def __init__(self, entries: dict[str, TreeEntry]) -> None:
-        self.entries = entries
-        self.inner: dict[str, _Directory] = {}
-        self.is_changed = False
+    __slots__ = ("_is_sorted", "encoded", "entries", "inner", "is_changed")
+
+    def __init__(
+        self, entries: dict[str, TreeEntry] | None = None, encoded: dict[str, bytes] | None = None
+    ) -> None:
+        """Begin with these entries; an empty directory is new."""
+        self.entries: dict[str, TreeEntry] = entries or {}
+        if encoded is None:
+            found = self.entries.values()
+            encoded = {each.name: _encode(each) for each in found}
+        self.encoded: dict[str, bytes] = encoded
+        self.inner: dict[str, Directory] = {}
+        self.is_changed: bool = entries is None
+        self._is_sorted = False
+
+    def copy(self) -> "Directory":
+        """Return a copy that can be changed, without the directories in it."""
+        copy = Directory(dict(self.entries), dict(self.encoded))
+        copy._is_sorted = self._is_sorted  # of the same class
+        return copy
+
+    def put(self, name: str, mode: int, object_id: str) -> None:
+        """Add or replace an entry."""
+        known = self.entries.get(name)
+        self._is_sorted &= known is not None and (known.mode == DIRECTORY) == (mode == DIRECTORY)
+        self.entries[name] = entry = TreeEntry(name, mode, object_id)
+        self.encoded[name] = _encode(entry)
+
+    def remove(self, name: str) -> None:
+        """Remove an entry, if it is there."""
+        self.entries.pop(name, None)
+        self.encoded.pop(name, None)
+        self.inner.pop(name, None)
+
+    def content(self) -> bytes:
+        """Return the git tree."""
+        if not self._is_sorted:
+            found = self.encoded.items()
+            self.encoded = dict(sorted(found, key=lambda each: entry_key(each[1])))
+            self._is_sorted = True
+        return b"".join(self.encoded.values())
+
+
+def _encode(entry: TreeEntry) -> bytes:
+    return encode_entry(entry.name, entry.mode, bytes.fromhex(entry.id))
 
 
 class WorkspaceTree:
     """The files of a workspace at one step, by path; `write` computes the tree after changes."""
 
-    def __init__(self, objects: ObjectStore, tree: str | None = None) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        tree: str | None = None,
+        known: dict[str, Directory] | None = None,
+    ) -> None:
         """Begin with the stored `tree` of a snapshot, or with an empty workspace.
+
+        Directories are added to `known`, by tree, and need not be read again.
 
         Raises:
             ObjectError: It is missing or damaged.
             SnapshotRestoreError: It is not the tree of a snapshot.
         """
         self._objects = objects
-        self._root = _Directory({})
+        self._known = known
+        self._root = Directory()
         self._modes: dict[str, int] = {}
         self._specials: set[str] = set()
         self._manifest: str | None = None  # the blob, while it is valid
         self._sizes: dict[str, int] = {}  # of content that was put in
         self._targets: dict[str, str] = {}
-        self._root.is_changed = True
         if tree is not None:
             found = SnapshotFilesystem(objects, tree, "/")
             self._root = self._load(found.files)
@@ -146,8 +198,7 @@ class WorkspaceTree:
         parent, _, name = path.rpartition("/")
         if self.find(path) is not None:
             directory = self._change_directory(parent)
-            del directory.entries[name]
-            directory.inner.pop(name, None)
+            directory.remove(name)
         self._forget(path)
 
     def put(self, entry: Entry) -> None:
@@ -163,21 +214,19 @@ class WorkspaceTree:
             self.remove(entry.path)
         self._note(entry)
         if entry.kind == "directory":
-            inner = directory.inner.get(name)
-            if inner is None and name not in directory.entries:
-                inner = directory.inner[name] = _Directory({})
-                inner.is_changed = True
-                directory.entries[name] = TreeEntry(name, DIRECTORY, "")
+            if name not in directory.entries:
+                directory.inner[name] = Directory()
+                directory.put(name, DIRECTORY, _UNKNOWN)
             return
         directory.inner.pop(name, None)
         if entry.id is None:  # a special file, or one that cannot be read
-            directory.entries.pop(name, None)
+            directory.remove(name)
             return
         if entry.target is not None:
             self._targets[entry.id] = entry.target
         self._sizes[entry.id] = entry.size
         mode = LINK if entry.kind == "link" else EXECUTABLE if entry.permissions & 0o100 else FILE
-        directory.entries[name] = TreeEntry(name, mode, entry.id)
+        directory.put(name, mode, entry.id)
 
     def write(self, add: Callable[[str, bytes], str]) -> str:
         """Return the id of the tree; `add` stores each new object, and returns its id."""
@@ -196,18 +245,21 @@ class WorkspaceTree:
 
     def _write(self, add: Callable[[str, bytes], str]) -> str:
         """Store the directories that have changed, the innermost first."""
-        found: list[tuple[dict[str, TreeEntry], str, _Directory]] = [({}, "", self._root)]
+        found: list[tuple[Directory | None, str, Directory]] = [(None, "", self._root)]
         for _, _, directory in found:  # grows while it is iterated
             found += [
-                (directory.entries, name, inner)
+                (directory, name, inner)
                 for name, inner in directory.inner.items()
                 if inner.is_changed
             ]
         tree = ""
         for above, name, directory in reversed(found):
-            tree = add("tree", encode_tree(directory.entries.values()))
-            above[name] = TreeEntry(name, DIRECTORY, tree)
+            tree = add("tree", directory.content())
+            if above is not None:
+                above.put(name, DIRECTORY, tree)
             directory.is_changed = False
+            if self._known is not None:
+                self._known[tree] = directory.copy()
         return tree
 
     def _note(self, entry: Entry) -> None:
@@ -237,7 +289,7 @@ class WorkspaceTree:
                 self._modes.pop(name, None)
                 self._specials.discard(name)
 
-    def _find_directory(self, path: str) -> _Directory | None:
+    def _find_directory(self, path: str) -> Directory | None:
         directory = self._root
         for name in path.split("/") if path else ():
             inner = directory.inner.get(name)
@@ -249,7 +301,7 @@ class WorkspaceTree:
             directory = inner
         return directory
 
-    def _change_directory(self, path: str) -> _Directory:
+    def _change_directory(self, path: str) -> Directory:
         """Return a directory to change; it is created if it is missing."""
         for each in parents_of(path) if path else ():
             if self._find_directory(each) is None:
@@ -263,8 +315,13 @@ class WorkspaceTree:
             directory.is_changed = True
         return directory
 
-    def _load(self, tree: str) -> _Directory:
+    def _load(self, tree: str) -> Directory:
+        if self._known is not None and tree in self._known:
+            return self._known[tree].copy()
         kind, data = self._objects.read(tree)
         if kind != "tree":
             raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
-        return _Directory({each.name: each for each in decode_tree(data)})
+        found = Directory({each.name: each for each in decode_tree(data)})
+        if self._known is not None:
+            self._known[tree] = found.copy()
+        return found
