@@ -1,11 +1,13 @@
 """Replay: recorded calls give recorded results, and the first one that does not is named."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from weakincentives.adapters import Completion, ScriptedAdapter, ToolCall, UserMessage
+from weakincentives.cli.timeline.restore import write_directory
 from weakincentives.contrib.replay import assert_replays, replay
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DIALECTS
@@ -15,7 +17,7 @@ from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.history.log import RecordLog
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import SessionRecorder, Timeline
+from weakincentives.runtime.timeline import SessionRecorder, Timeline, export_history
 from weakincentives.runtime.timeline.store import SIGNATURE, STEP
 from weakincentives.sandbox import LocalSandbox
 
@@ -197,3 +199,44 @@ def test_a_recording_that_was_killed_says_where_it_ends(tmp_path: Path):
     report = replay(path)
     problem = f"The recording ends at step {last.number}, {last.title}, before the run did"
     assert report.problem == problem
+
+
+def test_a_directory_mode_that_a_command_changes_is_recorded_and_restored(tmp_path: Path):
+    command = "mkdir -p a/b; chmod 700 a/b; mkdir old; chmod 750 old; touch old/x"
+    path = record_commands(tmp_path, command, "chmod 2711 old; chmod 755 a/b")
+    with Timeline(path) as timeline:
+        first, second = (each.number for each in timeline.steps if each.kind == "tool")
+        found = [
+            {name: timeline.files(number).stat(name).permissions for name in ("a/b", "old")}
+            for number in (first, second)
+        ]
+        assert found == [{"a/b": 0o700, "old": 0o750}, {"a/b": 0o755, "old": 0o2711}]
+        assert timeline.step(second).files.paths == ("a/b", "old")
+        assert timeline.verify() == []
+        write_directory(timeline.files(first), tmp_path / "first")
+        write_directory(timeline.files(second), tmp_path / "second")
+    modes = [stat.S_IMODE((tmp_path / each / "old").stat().st_mode) for each in ("first", "second")]
+    assert modes == [0o750, 0o711], "a recording set the set-group-ID bit"
+    assert stat.S_IMODE((tmp_path / "first" / "a/b").stat().st_mode) == 0o700
+
+
+def test_nothing_that_a_recording_has_becomes_set_user_id(tmp_path: Path):
+    root, path = tmp_path / "root", tmp_path / "history"
+    root.mkdir()
+    (root / "program").write_text("#!/bin/sh\n")
+    (root / "program").chmod(0o6755)
+    (root / "shared").mkdir()
+    (root / "shared").chmod(0o3777)
+    with (
+        HostFilesystem(root, git_dir=path) as files,
+        SessionRecorder(Session(), path, files, base=files.snapshot()),
+    ):
+        pass
+    export_history(path, tmp_path / "sent.timeline")
+    for source in (path, tmp_path / "sent.timeline"):
+        with Timeline(source) as timeline:
+            assert timeline.files(1).stat("program").permissions == 0o6755
+            target = tmp_path / f"from-{source.name}"
+            write_directory(timeline.files(1), target)
+        assert stat.S_IMODE((target / "program").stat().st_mode) == 0o755
+        assert stat.S_IMODE((target / "shared").stat().st_mode) == 0o777

@@ -38,6 +38,7 @@ MAX_BYTES = 4 * 1024**3
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OWNER_ACCESS = 0o700
 _NO_METER = ProgressMeter(None, 0, 0)
+_CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty after gc
 _log = logging.getLogger(__name__)
 
 
@@ -159,6 +160,8 @@ def _forget_snapshots(history: Path) -> None:
         repository.prune([each.snapshot_id for each in repository.commits()])
         repository.gc()
         repository.close()
+        for name in _CACHES:
+            (history / name).unlink(missing_ok=True)
     except (SnapshotError, OSError) as error:
         _log.warning("Snapshots of a copy could not be removed: %s", error)
 
