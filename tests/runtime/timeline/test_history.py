@@ -37,7 +37,7 @@ from weakincentives.runtime.timeline import (
     export_history,
     recorder,
 )
-from weakincentives.runtime.timeline.store import INDEX, PACK, PIECE_SIZE, SIGNATURE, STEP
+from weakincentives.runtime.timeline.store import END, INDEX, PACK, PIECE_SIZE, SIGNATURE, STEP
 
 LARGE = 2_500_000
 Recorded = tuple[bytes, list[Mapping[str, object]]]
@@ -289,6 +289,17 @@ def test_an_exported_history_cut_off_anywhere_has_its_whole_steps(
             for number in range(1, len(timeline.steps) + 1):
                 assert state_of(timeline.files(number)) == states[number - 1]
     assert seen == set(range(7))
+
+
+def test_a_file_that_ends_between_two_records_is_cut_off_too(recorded: Recorded, exported: Path):
+    data, _ = recorded
+    with RecordLog(exported, SIGNATURE, read_only=True) as log:
+        ends = [each.offset for each in log.read_new() if each.kind in {STEP, END}]
+    for end in ends:
+        exported.write_bytes(data[:end])
+        with Timeline(exported) as timeline:
+            assert "cut off" in (timeline.problem or "")
+            assert f"{ends.index(end)} steps are intact" in (timeline.problem or "")
 
 
 def test_a_flipped_bit_is_never_taken_for_data(recorded: Recorded, exported: Path):
