@@ -18,6 +18,7 @@ from weakincentives.gitstore.trees import (
     TreeEntry,
     decode_name,
     decode_tree,
+    encode_entry,
     encode_name,
     encode_tree,
     tree_references,
@@ -280,3 +281,10 @@ def test_the_objects_of_a_foreign_tree_are_found_but_not_its_submodules() -> Non
         (True, two.hex()),
         (True, one.hex()),
     ]
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ["a", "a"], ["a", "b", "a"]])
+def test_a_tree_that_is_not_in_order_is_refused(names: list[str]) -> None:
+    data = b"".join(encode_entry(name, FILE, bytes.fromhex(BLOB)) for name in names)
+    with pytest.raises(ObjectError):
+        decode_tree(data)

@@ -131,9 +131,7 @@ def test_a_script_is_a_regular_file_of_bounded_size(
 
 
 @planted
-@pytest.mark.parametrize(
-    "name", ["wink.epoch", "packed-refs", "shallow", "wink-intent", "wink-log"]
-)
+@pytest.mark.parametrize("name", ["wink.epoch", "packed-refs", "shallow", "wink-log"])
 def test_a_store_with_a_planted_file_ends_in_an_answer(
     tmp_path: Path, plant: Callable[[Path], object], name: str
 ):

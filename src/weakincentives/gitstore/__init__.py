@@ -31,5 +31,4 @@ from weakincentives.gitstore.trees import encode_entry as encode_entry
 from weakincentives.gitstore.trees import encode_tree as encode_tree
 from weakincentives.gitstore.trees import entry_id as entry_id
 from weakincentives.gitstore.trees import entry_key as entry_key
-from weakincentives.gitstore.trees import split_entry as split_entry
 from weakincentives.gitstore.verify import SnapshotProblem as SnapshotProblem

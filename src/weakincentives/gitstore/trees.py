@@ -142,17 +142,6 @@ def tree_items(data: bytes, at: int = 0) -> Iterator[tuple[bytes, bytes, str]]:
         at = following
 
 
-def split_entry(data: bytes, at: int) -> bytes:
-    """Return the encoded entry at a position of any git tree; empty at the end.
-
-    Raises:
-        ObjectError: The tree is damaged.
-    """
-    for digits, raw, _ in tree_items(data, at):
-        return data[at : at + len(digits) + len(raw) + 2 + ID_BYTES]
-    return b""
-
-
 def tree_references(data: bytes) -> Iterator[tuple[bool, str]]:
     """Yield the id of every object that any git tree refers to, and whether it is a tree.
 

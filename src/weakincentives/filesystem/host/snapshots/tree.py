@@ -28,16 +28,13 @@ from weakincentives.gitstore import (
     EXECUTABLE,
     FILE,
     LINK,
-    ObjectError,
     ObjectStore,
     PackTransaction,
     TreeEntry,
-    decode_tree,
     encode_entry,
     encode_tree,
     entry_id,
     entry_key,
-    split_entry,
 )
 
 _CHUNK_SIZE = 1024 * 1024
@@ -208,57 +205,6 @@ def sort_as_git(children: dict[str, Captured]) -> dict[str, Captured]:
 def tree_content(children: dict[str, Captured]) -> bytes:
     """Return the content of the git tree of `children`, which are in git's order."""
     return b"".join([child.entry for child in children.values()])
-
-
-def find_differences(
-    here: CapturedDirectory, data: bytes
-) -> tuple[dict[str, Captured], dict[str, TreeEntry]]:
-    """Compare a directory with the content of a git tree, without decoding what is equal.
-
-    Return the children and the entries that have no equal counterpart, by name.
-
-    Raises:
-        ObjectError: The tree is damaged, or was not made by this package.
-    """
-    children: dict[str, Captured] = {}
-    entries: dict[str, TreeEntry] = {}
-    at, before = 0, b""
-    for name, child in here.children.items():
-        while not data.startswith(child.entry, at):
-            entry = split_entry(data, at)
-            key = entry_key(entry)
-            if not entry or key > entry_key(child.entry):
-                children[name] = child
-                break
-            _add_entry(entries, entry, before)
-            at, before = at + len(entry), key
-        else:
-            at, before = at + len(child.entry), entry_key(child.entry)
-    while entry := split_entry(data, at):
-        _add_entry(entries, entry, before)
-        at, before = at + len(entry), entry_key(entry)
-    if any(name in here.children and name not in children for name in entries):
-        raise ObjectError("Tree contains a name twice")
-    return children, entries
-
-
-def _add_entry(entries: dict[str, TreeEntry], entry: bytes, before: bytes) -> None:
-    """Decode and add an entry of a tree; `before` is the sort key of the one before it."""
-    (decoded,) = decode_tree(entry)
-    if entry_key(entry) <= before:
-        raise ObjectError(f"Tree is not sorted at {decoded.name!r}")
-    if decoded.name in entries:
-        raise ObjectError("Tree contains a name twice")
-    entries[decoded.name] = decoded
-
-
-def git_mode(node: Captured) -> int:
-    """Return the mode of `node` in a git tree."""
-    if isinstance(node, CapturedDirectory):
-        return DIRECTORY
-    if isinstance(node, CapturedLink):
-        return LINK
-    return EXECUTABLE if node.permissions & 0o100 else FILE
 
 
 def _git_key(item: tuple[str, Captured]) -> bytes:
