@@ -1,5 +1,6 @@
 """Undo, checkpoints, diff and review through an MCP client."""
 
+import errno
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from mcp.types import ListRootsResult, Root
 from pydantic import FileUrl
 
 from tests.mcp.serving import Served, call, fail, run
+from weakincentives.posix.faults import fault_hook
 
 
 def write(client, path, content):
@@ -307,5 +309,50 @@ def test_a_call_is_undone_as_often_as_its_undo_counts(tmp_path: Path) -> None:
         assert await undone() == [6, 6, 6, 6, 6, None]
         assert "nothing to undo" in await call(client, "undo")
         assert list(root.iterdir()) == []
+
+    run(root, work)
+
+
+def test_what_a_person_saved_before_a_call_is_a_step_of_its_own(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    (root / "a.txt").write_text("old\n")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "list_checkpoints")  # the start is known
+        (root / "a.txt").write_text("mine\n")
+        result = await client.call_tool("write_file", {"path": "a.txt", "content": "agent\n"})
+        assert result.structured_content["call"] == 2
+        review = await call(client, "review")
+        assert "call 1: change by the user: a.txt\n- call 2: write_file by tester #1" in review
+        await call(client, "undo", checkpoint="start")  # the calls, not what the user did
+        assert (root / "a.txt").read_text() == "mine\n"
+        await call(client, "undo", call=1)
+        assert (root / "a.txt").read_text() == "old\n"
+
+    run(root, work)
+
+
+def test_an_undo_on_a_full_disk_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    def fill(point: str) -> None:
+        if point in ("change.exchanged", "change.removed"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        for content in ("1", "2"):
+            await write(client, "a.txt", content)
+            await write(client, "b.txt", content)
+        with fault_hook(fill):
+            text = await fail(client, "undo", checkpoint="start")
+        assert "No space left" in text
+        assert [(root / name).read_text() for name in ("a.txt", "b.txt")] == ["2", "2"]
+        review = await client.call_tool("review", {})
+        assert [each["undoneBy"] for each in review.structured_content["calls"]] == [None] * 5
+        await call(client, "undo")
+        assert (root / "b.txt").read_text() == "1"
 
     run(root, work)

@@ -31,7 +31,7 @@ from weakincentives.filesystem.host.snapshots.store import CallStates
 from weakincentives.filesystem.paths import outermost
 from weakincentives.history.log import LogError
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.steps import MAX_CHECKPOINTS, MAX_STEPS, Checkpoint, Step, StepLog
+from weakincentives.mcp.steps import MAX_CHECKPOINTS, MAX_STEPS, USER, Checkpoint, Step, StepLog
 from weakincentives.posix import display_path, no_time_limit
 
 _MAX_CONFLICTS = 20
@@ -102,7 +102,7 @@ class Recording:
         return Step(client=self.client, tool=self.tool, command=self.command, undoes=self.undoes)
 
 
-_PERSON = Recording(McpClient("the user", 0), "change", bypasses_filesystem=False)
+_PERSON = Recording(USER, "change", bypasses_filesystem=False)
 _OTHER_SESSION = McpClient("another session", 0)
 
 
@@ -399,7 +399,9 @@ class History:
     def steps_since(self, checkpoint: Checkpoint) -> Sequence[Step]:
         """Return the calls after a checkpoint that changed something, the oldest first."""
         return [
-            step for step in self.steps if step.number > checkpoint.after and step.after is not None
+            step
+            for step in self.steps
+            if step.number > checkpoint.after and step.after is not None and not step.is_foreign
         ]
 
     def diff(

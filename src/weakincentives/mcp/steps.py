@@ -29,6 +29,8 @@ MAX_CHECKPOINTS = 1_000
 """Checkpoints that are kept; older ones are forgotten."""
 MAX_PATHS = 200
 """Paths that are remembered of one call, for lists."""
+USER = McpClient("the user", 0)
+"""Who made a change that no call explains."""
 UNDO = "undo"
 """The name of the tool that undoes calls."""
 _FILE = "history.log"
@@ -77,6 +79,11 @@ class Step:
     def is_undo(self) -> bool:
         """Whether it undid other calls."""
         return self.tool == UNDO
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is a change of the user or another program, and no call."""
+        return self.client == USER
 
     def reverse(self) -> "Step":
         """Return the undo of this step."""
