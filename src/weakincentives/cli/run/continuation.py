@@ -350,11 +350,7 @@ class EarlierRun:
                     f"Not a step: {step!r}; a step is a number, or @NAME for a branch"
                 )
             return StepArgument(found.name).resolve(self._timeline)
-        if self._run.place is None or not self._run.is_further_copy:
-            return self._timeline.last
-        name = copy_name(self._run.place)
-        steps = [number for number, each in self._copies.items() if each == name]
-        return max(steps, default=self._timeline.last)
+        return find_head(self._run, self._timeline)
 
     def _messages(self) -> tuple[Message, ...]:
         """Return the conversation at the step; every call in it has a result."""
@@ -364,6 +360,15 @@ class EarlierRun:
             pending = self.details.get("instruction" if messages else "task")
             return add_instruction(messages, str(pending)) if pending else messages
         return messages
+
+
+def find_head(run: RunFiles, timeline: Timeline) -> int:
+    """Return the last step in the copy that was named, or else the last of all."""
+    if run.place is None or not run.is_further_copy:
+        return timeline.last
+    name = copy_name(run.place)
+    steps = [number for number, copy in copies_by_step(timeline).items() if copy == name]
+    return max(steps, default=timeline.last)
 
 
 def copies_by_step(timeline: Timeline) -> dict[int, str | None]:

@@ -11,12 +11,11 @@ import click
 
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.completion import complete_run
-from weakincentives.cli.run.continuation import copies_by_step
+from weakincentives.cli.run.continuation import copies_by_step, find_head
 from weakincentives.cli.run.recovery import changed_paths, list_names, recover_undo
 from weakincentives.cli.run.resolution import EXIT_CONFLICT
 from weakincentives.cli.runs import (
     RunFiles,
-    copy_name,
     find_run,
     read_run,
     run_directory,
@@ -60,7 +59,7 @@ def command(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> 
     with open_steps(found) as timeline, exclusive_lock(_directory(found)):
         timeline.refresh()
         number = steps[0].resolve(timeline)
-        head = _find_head(found, timeline)
+        head = find_head(found, timeline)
         copy = _find_copy(found, timeline, head)
         with open_files(copy) as files:
             with show_activity("comparing the files", is_hidden=as_json):
@@ -198,15 +197,6 @@ def _directory(run: RunFiles) -> Path:
             " writes the files of any step"
         )
     return run_directory(run.place)
-
-
-def _find_head(run: RunFiles, timeline: Timeline) -> int:
-    """Return the last step in the copy that was named, or in the newest one."""
-    if not run.is_further_copy or run.place is None:
-        return timeline.last
-    copies = copies_by_step(timeline)
-    name = copy_name(run.place)
-    return max((each for each, copy in copies.items() if copy == name), default=timeline.last)
 
 
 def _find_copy(run: RunFiles, timeline: Timeline, head: int) -> WorkingCopy:
