@@ -20,6 +20,7 @@ from weakincentives.filesystem import (
     Diff,
     Filesystem,
     FilesystemSnapshot,
+    HostFilesystem,
     PathChange,
     Pinnable,
     ReadableFilesystem,
@@ -39,6 +40,7 @@ MAX_LISTED = 100
 """Paths in one sentence."""
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
+_REPLACED = ("before restore", "saved during a restore")  # tags of what a restore replaced
 _log = logging.getLogger(__name__)
 
 
@@ -160,12 +162,26 @@ class History:
     def _add_interrupted(self, present: FilesystemSnapshot) -> None:
         """Add the commands during which an earlier server was killed: they can be undone."""
         for command in self._steps.interrupted():
-            step = replace(command, after=present)
             with suppress(SnapshotError):  # the state before it is gone
+                replaced = self._find_replaced(command)
+                if replaced is not None:  # its rollback was not recorded
+                    self._add_rolled_back(command, replaced, present)
+                    continue
+                step = replace(command, after=present)
                 changed = self._changed_paths(step)
                 if changed:
                     step = self._steps.add(step.with_paths(changed))
                     _log.warning("The server was killed during %s; undo it to go back", step)
+
+    def _find_replaced(self, command: Step) -> FilesystemSnapshot | None:
+        """Return what the rollback of a command replaced; the filesystem has stored it."""
+        files = self._live
+        for each in reversed(files.history.list() if isinstance(files, HostFilesystem) else ()):
+            if each.created_at < command.created_at:
+                return None
+            if (each.tag or "").startswith(_REPLACED):
+                return each
+        return None
 
     def begin(
         self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False
@@ -201,7 +217,8 @@ class History:
                     recording.step = self._record(recording, success=success)
         except (OSError, LogError, SnapshotError) as error:
             recording.notes.append(_explain(error))
-        finally:
+            self._steps.end()  # the next start finds the note of a command, and adds it
+        else:
             self._steps.end(recording.command)
 
     def _record(self, recording: Recording, *, success: bool) -> Step | None:
@@ -224,20 +241,31 @@ class History:
         The rollback of a command replaces what changed while it ran, whoever changed it.
         """
         step = replace(recording.to_step(), undoes=())
+        unrecorded = [key for key, each in self._unrecorded.items() if each is recording]
+        if recording.command and unrecorded:
+            for key in unrecorded:
+                del self._unrecorded[key]  # a rollback is not reported again
+            raise SnapshotError("what its rollback replaced is listed after the next start")
         if not recording.replaced or recording.before is None:
             return self._steps.add(step)
         replaced = recording.replaced[-1]
-        step = replace(step, before=recording.before, after=replaced.before)
+        step = replace(step, before=recording.before)
+        recording.notes.append(self._add_rolled_back(step, replaced.before, replaced.after))
+        return None
+
+    def _add_rolled_back(
+        self, step: Step, replaced: FilesystemSnapshot, after: FilesystemSnapshot
+    ) -> str:
+        """Add a command and its rollback; return how to get something back."""
+        step = replace(step, after=replaced)
         step = self._steps.add(step.with_paths(self._changed_paths(step)))
-        undo = replace(step.reverse(), before=replaced.before, after=replaced.after)
-        undo = self._steps.add(undo)
+        undo = self._steps.add(replace(step.reverse(), after=after))
         text = (
             f"Rolled back: {join_paths(step.paths)}. If the user saved one of these meanwhile,"
             f" restore it: undo with call={undo.number} and its path in paths."
         )
-        recording.notes.append(text)
         _log.warning("%s did not end. %s", step, text)
-        return None
+        return text
 
     def _on_changes(self, changes: Sequence[PathChange]) -> None:
         """Add the steps of what was just changed through the filesystem.

@@ -246,8 +246,8 @@ class StepLog:
                 self._close_running()
                 raise
 
-    def end(self, number: int) -> None:
-        """Note that a command has ended."""
+    def end(self, number: int = 0) -> None:
+        """Note that a command has ended; without a number, leave the note for the next start."""
         if number and self._directory is not None:
             (self._directory / _lock_name(number)).unlink(missing_ok=True)
         self._close_running()
