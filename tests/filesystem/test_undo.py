@@ -290,3 +290,14 @@ def test_an_undo_that_is_refused_leaves_nothing_to_a_rollback(host: HostFilesyst
     with pytest.raises(StaleRestoreError), host.savepoint():
         host.restore(before, expect=after)
     assert contents(host) == {"a": NEW, "b": MINE}
+
+
+def test_two_snapshots_are_compared_by_the_ids_of_their_trees(host: HostFilesystem) -> None:
+    host.write("d/a", OLD)
+    host.write("e/b", OLD)
+    before = host.snapshot()
+    host.write("d/a", NEW)
+    host.write("n/c", NEW)
+    after = host.snapshot()
+    assert host.compare(before, after) == ["d/a", "n", "n/c"]
+    assert host.compare(after, after) == []

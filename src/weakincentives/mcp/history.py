@@ -484,7 +484,7 @@ class History:
         """Return whether nothing changed paths between two calls."""
         assert one.after is not None
         assert other.before is not None
-        return not self._compare(one.after, other.before, paths)
+        return one.after == other.before or not self._compare(one.after, other.before, paths)
 
     def _restore(self, part: "_Part") -> set[str]:
         """Restore some paths, where they still are what the calls left."""
@@ -560,6 +560,8 @@ class History:
         paths: Collection[str] | None = None,
     ) -> set[str]:
         """Return what is different between two states, or only at and below `paths`."""
+        if paths is None and isinstance(self._live, HostFilesystem):
+            return {*self._live.compare(before, after)}  # by the ids of trees
         return _find_differences(self._view(before), self._view(after), paths)
 
     def _differences(self, snapshot: FilesystemSnapshot, paths: Collection[str]) -> set[str]:

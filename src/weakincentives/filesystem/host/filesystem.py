@@ -292,6 +292,14 @@ class HostFilesystem(BaseFilesystem):
         except ObjectError as error:
             raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
 
+    def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> Sequence[str]:
+        """Return the paths that differ between two snapshots, without searching equal directories.
+
+        Raises:
+            SnapshotRestoreError: A snapshot is unknown or damaged.
+        """
+        return self._snapshots.compare(before, after)
+
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state of a snapshot, to read and compare."""
         return self._snapshots.view(snapshot)

@@ -250,6 +250,19 @@ class SnapshotStore:
                     f"Failed to restore {snapshot}: {self._explain(error)}"
                 ) from error
 
+    def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> list[str]:
+        """Return the paths that differ between two snapshots.
+
+        Raises:
+            SnapshotRestoreError: A snapshot is unknown or damaged.
+        """
+        one, other = self.view(before), self.view(after)
+        try:
+            specials = set(one.manifest.specials) ^ set(other.manifest.specials)
+            return sorted({*specials, *(each.path for each in edits_between(one, other))})
+        except (OSError, ObjectError) as error:
+            raise SnapshotRestoreError(f"Failed to compare {before}: {error}") from error
+
     def changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
         """Return the paths that differ from `snapshot` now; None if that is not known."""
         try:
