@@ -68,6 +68,12 @@ class DerivedFiles:
             self.paths.append(found.path)
         return is_derived
 
+    def excludes(self, path: str) -> bool:
+        """Return whether a file is derived, even if somebody has written it on purpose."""
+        rules = self._directory_rules(path.rpartition("/")[0])
+        found = FileStat(path, is_file=True, is_directory=False)
+        return rules is None or self._is_excluded(found, rules[0])
+
     def find_names(self, directory: str, names: Mapping[str, bool]) -> set[str]:
         """Return which entries of a directory are derived; `names` says which are directories."""
         rules = self._directory_rules(directory)

@@ -25,6 +25,7 @@ from weakincentives.filesystem.types import (
     WriteMode,
     WriteResult,
 )
+from weakincentives.history import PathChange
 
 
 @runtime_checkable
@@ -277,6 +278,17 @@ class Viewable(Protocol):
 
     def view(self, snapshot: FilesystemSnapshot) -> Filesystem:
         """Return the files of a snapshot."""
+        ...
+
+
+@runtime_checkable
+class ReportsChanges(Protocol):
+    """Reports what each call changed, with what it replaced."""
+
+    def subscribe_changes(
+        self, listener: Callable[[Sequence[PathChange]], None]
+    ) -> Callable[[], None]:
+        """Call `listener` with the paths that a call changed; return how to unsubscribe it."""
         ...
 
 

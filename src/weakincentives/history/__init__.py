@@ -18,6 +18,7 @@ from weakincentives.history.entries import PathChange as PathChange
 from weakincentives.history.entries import Place as Place
 from weakincentives.history.entries import is_written as is_written
 from weakincentives.history.entries import open_file as open_file
+from weakincentives.history.entries import open_nothing as open_nothing
 from weakincentives.history.entries import read_attributes as read_attributes
 from weakincentives.history.entries import write_sparse as write_sparse
 from weakincentives.history.records import ChangeRecord as ChangeRecord

@@ -15,6 +15,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.adapters.messages import load_messages
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.posix import cancellable
 from weakincentives.runtime.events import ToolInvoked
 from weakincentives.runtime.session import Session
@@ -79,3 +80,22 @@ def test_a_cancelled_call_is_recorded(tmp_path: Path):
     with Timeline(path) as timeline:
         assert [each.title for each in timeline.steps[1:3]] == ["slow", "next"]
         assert timeline.files(3).read("b").content == "2"
+
+
+def test_what_a_person_saves_just_before_a_call_replaces_it_is_a_step_of_its_own(tmp_path: Path):
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".gitignore").write_text(".env\n")
+    for name in ("a", ".env"):
+        (root / name).write_text("old")
+    with HostFilesystem(root, git_dir=tmp_path / "history") as files:
+        session = Session()
+        with SessionRecorder(session, tmp_path / "history", files, leave_out=DerivedFiles(files)):
+            for name in ("a", ".env"):
+                (root / name).write_text("mine")
+                files.write(name, "new")
+    with Timeline(tmp_path / "history") as timeline:
+        saved = [step for step in timeline.steps if "saved by the user" in step.title]
+        assert [step.files.paths for step in saved] == [("a",)]  # not what git ignores
+        assert timeline.files(saved[0].number).read("a").content == "mine"
+        assert timeline.files(timeline.last).read("a").content == "new"

@@ -26,12 +26,14 @@ from weakincentives.filesystem import (
     Observable,
     PermissionsChanged,
     ReadableFilesystem,
+    ReportsChanges,
     StateReplaced,
     Viewable,
 )
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host import SnapshotFilesystem, select_tree
 from weakincentives.gitstore import ObjectError, hash_object
+from weakincentives.history import PathChange
 from weakincentives.posix import no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
@@ -56,6 +58,7 @@ from weakincentives.runtime.timeline.title import step_title
 from weakincentives.runtime.timeline.tracker import (
     CapturedSession,
     FileTracker,
+    SavedFile,
     SessionTracker,
     storable,
 )
@@ -348,6 +351,16 @@ class SessionRecorder:
             self._unsubscribe.append(bus.subscribe(event_type, self._handler(kind)))
         if isinstance(filesystem, Observable):
             self._unsubscribe.append(filesystem.subscribe(self._mark))
+        if isinstance(filesystem, ReportsChanges):
+            self._unsubscribe.append(filesystem.subscribe_changes(self._record_saved))
+
+    def _record_saved(self, changes: Sequence[PathChange]) -> None:
+        """Record what a person saved where a call has just replaced it, before the call."""
+        self._wait()
+        with self._lock:
+            saved = [] if self._files is None else self._files.find_saved(changes)
+        if saved:
+            self._record("files", "saved by the user during a call", {}, saved)
 
     def _mark(self, event: FilesystemEvent) -> None:
         self._wait()
@@ -370,7 +383,13 @@ class SessionRecorder:
 
         return record
 
-    def _record(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> None:
+    def _record(
+        self,
+        kind: StepKind,
+        title: str,
+        details: Mapping[str, Any],
+        saved: Sequence[SavedFile] = (),
+    ) -> None:
         """Append a step; a recording that fails does not end the session."""
         with self._lock:
             if kind == "prompt" and not self._started.is_set():
@@ -382,7 +401,7 @@ class SessionRecorder:
                 return
             try:
                 with no_time_limit():  # a call that was cancelled is recorded too
-                    self._append(self._capture(kind, title, details))
+                    self._append(self._capture(kind, title, details), saved=saved)
             except (OSError, ValueError) as error:
                 self._stop(error)
 
@@ -396,11 +415,20 @@ class SessionRecorder:
             kind, title, details, self._now(), self._sessions.capture(), list(self._messages)
         )
 
-    def _append(self, found: "_Step", *, is_stored: bool = False) -> None:
-        """Append a step with what changed in the files; `is_stored` stores their whole tree."""
+    def _append(
+        self, found: "_Step", *, is_stored: bool = False, saved: Sequence[SavedFile] = ()
+    ) -> None:
+        """Append a step with what changed in the files, or only with what was `saved`.
+
+        `is_stored` stores their whole tree.
+        """
         objects = self._store.begin_objects()
         try:
-            files = self._collect(objects, is_stored=is_stored)
+            if saved and self._files is not None:
+                files = self._files.put_saved(saved, objects)
+                self._tree = self._files.tree.write(hash_object)
+            else:
+                files = self._collect(objects, is_stored=is_stored)
             step = StepRecord(
                 number=0,
                 parent=self._parent,

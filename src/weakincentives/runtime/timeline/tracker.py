@@ -1,7 +1,8 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, cast
@@ -19,6 +20,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import State, outermost
 from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.gitstore import DIRECTORY, LINK, TreeEntry
+from weakincentives.history import EntryState, PathChange, open_nothing
 from weakincentives.posix import check_time, parents_of
 from weakincentives.runtime.session import Session, Snapshot
 from weakincentives.runtime.session.items import Items
@@ -45,6 +47,14 @@ _MAX_WHOLE = 1024 * 1024  # bytes of a file that is read at once
 _MAX_ATTEMPTS = 3  # to read a file that grows
 
 
+class SavedFile(NamedTuple):
+    """A file or link that somebody saved, and a call replaced; `open` opens its content."""
+
+    path: str
+    state: EntryState
+    open: Callable[[], int | None]
+
+
 class FileTracker:
     """Collects what changed in a workspace: events name the paths, and these are looked at."""
 
@@ -66,6 +76,7 @@ class FileTracker:
         self._modes: set[str] = set()  # directories whose permissions have changed
         self._must_walk = False
         self._must_read_all = False
+        self._unrecorded: dict[str, EntryState] = {}  # what calls have put since the last step
 
     def mark(self, event: FilesystemEvent) -> None:
         """Look at the paths of an event at the next step."""
@@ -111,8 +122,49 @@ class FileTracker:
         for path in self._modes:
             self._look_at_mode(state, path, found)
         self._paths, self._moved, self._modes = set(), set(), set()
+        self._unrecorded = {}
         self._must_walk = self._must_read_all = False
         return found.result()
+
+    def find_saved(self, changes: Sequence[PathChange]) -> list[SavedFile]:
+        """Return what a call replaced although it is not recorded: somebody saved it meanwhile."""
+        found: list[SavedFile] = []
+        for each in changes:
+            state, opened = each.before, each.open_before
+            if not each.by_call:
+                state, opened = each.after, each.open_after
+            # what a restore replaced is in a snapshot, and cannot be opened
+            is_content = state.kind in {"file", "symlink"} and opened is not open_nothing
+            is_left_out = self._leave_out is not None and self._leave_out.excludes(each.path)
+            if is_content and not is_left_out and not self._is_recorded(each.path, state):
+                found.append(SavedFile(each.path, state, opened))
+            self._unrecorded[each.path] = each.after
+        return found
+
+    def put_saved(self, saved: Sequence[SavedFile], objects: StepObjects) -> FileChanges:
+        """Put what somebody saved into the tree, and return it; content goes into `objects`."""
+        found = _Changes(self.tree)
+        for each in saved:
+            state = each.state
+            if state.kind == "symlink":
+                target = state.target.encode("utf-8", "surrogateescape")
+                entry = Entry(each.path, "link", 0o777, 0, objects.add(target), state.target)
+            else:
+                blob, size = _store_opened(each.open(), objects)
+                entry = Entry(each.path, "file", state.mode, size, blob)
+            found.put(entry)
+        return found.result()
+
+    def _is_recorded(self, path: str, state: EntryState) -> bool:
+        """Return whether an entry is that of the last step, or of a call since then."""
+        if self._unrecorded.get(path) == state:
+            return True
+        entry = self.tree.entry(path)
+        if entry is None:
+            return False
+        if state.kind == "symlink":
+            return entry.target == state.target
+        return entry.id == state.blob and entry.permissions == state.mode
 
     def _look(self, state: State, path: str, changes: "_Changes", objects: StepObjects) -> None:
         """Find what differs at and below a path."""
@@ -280,6 +332,18 @@ def _store_large(
         except OSError:
             break
     return None, 0
+
+
+def _store_opened(descriptor: int | None, objects: StepObjects) -> tuple[str | None, int]:
+    """Store an open file, and close it; return its id and size."""
+    if descriptor is None:
+        return None, 0
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size <= _MAX_WHOLE:
+            data = file.read()
+            return objects.add(data), len(data)
+        return objects.add_large(size, iter(lambda: file.read(_MAX_WHOLE), b"")), size
 
 
 def _hash(content: Content, size: int) -> str:
