@@ -356,3 +356,20 @@ def test_an_undo_on_a_full_disk_changes_nothing_and_says_so(tmp_path: Path) -> N
         assert (root / "b.txt").read_text() == "1"
 
     run(root, work)
+
+
+def test_only_the_chosen_file_of_a_deleted_directory_comes_back(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    (root / "d").mkdir(parents=True)
+    for name in ("a.txt", "b.txt"):
+        (root / "d" / name).write_text(name)
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "delete_file", path="d")
+        await call(client, "undo", paths=["d/a.txt"])
+        assert [each.name for each in (root / "d").iterdir()] == ["a.txt"]
+        await call(client, "undo", paths=["d/b.txt"], call=1)
+        assert {each.name for each in (root / "d").iterdir()} == {"a.txt", "b.txt"}
+
+    run(root, work)

@@ -7,6 +7,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
@@ -495,7 +496,7 @@ class History:
         left = changed & self._differences(target, changed)
         if left:
             try:
-                self._store.restore(target, paths=sorted(changed), expect=expected)
+                self._store.restore(target, paths=sorted(changed & part.paths), expect=expected)
             except StaleRestoreError as error:
                 later = self._differences(expected, left)
                 found = {each for each in later if each in left or _is_within(each, error.paths)}
@@ -583,7 +584,7 @@ class _Part:
 
     first: Step
     last: Step
-    paths: Collection[str]
+    paths: AbstractSet[str]
 
 
 def _explain(error: Exception) -> str:
