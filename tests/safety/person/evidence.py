@@ -4,7 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,8 +19,11 @@ from tests.safety.person.project import (
 from tests.safety.person.saves import Person, Save
 
 
-def find_save(place: Path, root: Path, save: Save) -> str:
-    """Return where a save is: at its path, elsewhere, in a history, or nowhere."""
+def find_save(root: Path, save: Save, stored: Callable[[], Iterable[bytes]]) -> str:
+    """Return where a save is: at its path, elsewhere, in a history, or nowhere.
+
+    `stored` returns what the history has.
+    """
     if not save.token:
         return _find_attributes(root, save)
     found = visible(root)
@@ -28,7 +31,7 @@ def find_save(place: Path, root: Path, save: Save) -> str:
         return "there"
     if any(save.token in data for data in found.values()):
         return "elsewhere"
-    if any(save.token in data for data in _stored(place, root)):
+    if any(save.token in data for data in stored()):
         return "in history"
     return "hidden" if any(save.token in data for data in hidden(root).values()) else "lost"
 
@@ -61,13 +64,13 @@ def _find_attributes(root: Path, save: Save) -> str:
     return "other attributes"
 
 
-def _stored(place: Path, root: Path) -> Iterator[bytes]:
-    """Return the content of every object that a history names; not those of the project."""
+def snapshot_contents(place: Path) -> Iterator[bytes]:
+    """Return the content of every object that a store of snapshots names."""
     git = shutil.which("git")
     assert git is not None
     for head in place.rglob("HEAD"):
         folder = head.parent
-        if not (folder / "objects").is_dir() or root in folder.parents:
+        if not (folder / "objects").is_dir() or folder.name == ".git":
             continue
         program = [git, f"--git-dir={folder}"]
         names = [*program, "rev-list", "--all", "--objects", "--no-object-names"]

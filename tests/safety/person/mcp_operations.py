@@ -203,7 +203,7 @@ def _text(result: CallToolResult) -> str:
 
 
 def _operation(run: Callable[..., str]) -> Operation:
-    return Operation(run, review, regain, has_interrupts=False, warm_up=warm_up)
+    return Operation(run, review, regain=regain, has_interrupts=False, warm_up=warm_up)
 
 
 def _on_file(run: Callable[..., str]) -> Operation:

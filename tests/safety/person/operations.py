@@ -4,11 +4,12 @@ An operation prepares itself, and opens its moments with `moments.count()` for t
 which the person works. `recover` is what the next process does with the same directory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.safety.person.evidence import snapshot_contents
 from tests.safety.person.moments import Moments
 from tests.safety.person.project import FILES, FOLDERS, text
 from weakincentives.errors import WinkError
@@ -26,6 +27,8 @@ class Operation:
 
     run: Callable[[Path, Moments], str]
     recover: Callable[[Path, Moments], str]
+    stored: Callable[[Path], Iterable[bytes]] = snapshot_contents
+    """Returns what the history of the operation has."""
     regain: Callable[[Path, str, bytes], str] | None = None
     """Gets a save back to its path from the history, as a user would; returns what was said."""
     has_interrupts: bool = True
@@ -163,7 +166,7 @@ def attempt(work: Callable[[], object]) -> str:
 
 
 FILESYSTEM: Mapping[str, Operation] = {
-    name: Operation(run, open_again, regain_from_snapshots)
+    name: Operation(run, open_again, regain=regain_from_snapshots)
     for name, run in {
         "restore": restore,
         "restore paths": restore_paths,

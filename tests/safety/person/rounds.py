@@ -117,7 +117,7 @@ def _judge(operation: Operation, place: Path, person: Person, endings: list[Endi
     texts = "\n".join(each.text for each in endings)
     for save in person.saves:
         outcome.counts["saves"] += 1
-        where = find_save(place, person.root, save)
+        where = find_save(person.root, save, lambda: operation.stored(place))
         outcome.counts[where] += 1
         if where in ("lost", "hidden"):
             outcome.problems.append(f"{where}: {save.way} at {save.path}")
@@ -134,7 +134,7 @@ def _regain(operation: Operation, place: Path, root: Path, save: Save) -> Iterat
         yield f"no way back: {save.way} at {save.path}"
         return
     ending = run(lambda _: regain(place, save.path, save.token), place, {}, lambda: None)
-    if find_save(place, root, save) != "there":
+    if find_save(root, save, lambda: ()) != "there":
         yield f"no way back: {save.way} at {save.path}: {ending.text}"
 
 

@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
-from tests.safety.person.project import text, top_line
+from tests.safety.person.project import end_line, text, top_line
 from weakincentives.cli import main as cli
+from weakincentives.filesystem import ReadableFilesystem
+from weakincentives.runtime.timeline import Timeline
 
 # what the person saves it leaves alone: nobody can keep a command from removing that
 _COMMAND = f"""
@@ -25,50 +28,59 @@ rm keep.txt
 _TEXTS = [text(path, "agent", "agent") for path in ("a.txt", "d/e.txt", "n/o.txt")]
 COMMAND_STEP = 6
 """The number of the step of the command: start, prompt, two requests and a call are before it."""
-_SCRIPT = [
-    {
-        "name": "write_file",
-        "arguments": {
-            "file_path": "g/j.txt",
-            "content": text("g/j.txt", "agent", "agent"),
-            "mode": "overwrite",
-        },
+_EDIT = {
+    "name": "edit_file",
+    "arguments": {
+        "file_path": "d/e.txt",
+        "old_string": end_line("base"),
+        "new_string": end_line("agent"),
     },
-    {
-        "name": "shell_execute",
-        "arguments": {
-            "command": ["sh", "-c", _COMMAND, "sh", *_TEXTS],
-        },
+}
+_WRITE = {
+    "name": "write_file",
+    "arguments": {
+        "file_path": "g/j.txt",
+        "content": text("g/j.txt", "agent", "agent"),
+        "mode": "overwrite",
     },
-    "Done.",
-]
+}
+_SHELL = {
+    "name": "shell_execute",
+    "arguments": {"command": ["sh", "-c", _COMMAND, "sh", *_TEXTS]},
+}
+
+
+def call(place: Path, moments: Moments) -> str:
+    """Run a script with two file calls."""
+    with moments.count():
+        return run_script(place, [_EDIT, _WRITE, "Done."], "none", "run", "change it")
 
 
 def run(place: Path, moments: Moments) -> str:
     """Run a script with a file call and a command."""
     with moments.count():
-        return run_script(place, _SCRIPT, "run", "change it")
+        return run_script(place, [_WRITE, _SHELL, "Done."], "local", "run", "change it")
 
 
 def continue_run(place: Path, moments: Moments) -> str:
     """Go on with the run."""
     with moments.count():
-        return run_script(place, ["Done."], "run", "--continue", "go on")
+        return run_script(place, ["Done."], "none", "run", "--continue", "go on")
 
 
 def undo(place: Path, moments: Moments) -> str:
     """Undo the step of the command."""
-    run_script(place, _SCRIPT, "run", "change it")
+    run_script(place, [_WRITE, _SHELL, "Done."], "local", "run", "change it")
     with moments.count():
         return wink(place, "undo", str(COMMAND_STEP))
 
 
-def run_script(place: Path, steps: list[object], *arguments: str) -> str:
-    """Run a script in the project, with commands."""
+def run_script(place: Path, steps: list[object], sandbox: str, *arguments: str) -> str:
+    """Run a script in the project."""
     script = place / "script.json"
     script.write_text(json.dumps(steps))
     options = ("--workspace", str(place / "root"), "--model", f"scripted:{script}")
-    return wink(place, *arguments, *options, "--sandbox", "local", "--dialect", "classic")
+    return wink(place, *arguments, *options, "--sandbox", sandbox)
 
 
 def wink(place: Path, *arguments: str) -> str:
@@ -90,24 +102,55 @@ def wink(place: Path, *arguments: str) -> str:
 _XDG = ("STATE", "CACHE", "CONFIG", "DATA")
 
 
+def step_contents(place: Path) -> Iterator[bytes]:
+    """Return the content of every file at every step of the run."""
+    for _, files in _steps(place):
+        for found in files.glob("**/*.txt"):
+            yield files.read_bytes(found.path).content
+
+
+def regain(place: Path, path: str, token: bytes) -> str:
+    """Write the files of a step that has a save to a directory, and copy it from there."""
+    steps = (each for each, files in _steps(place) if _has(files, path, token))
+    text = wink(place, "restore", str(next(steps, 0)), "--to", str(place / "back"))
+    root = copy_of_run(place)
+    if root is not None and (place / "back" / path).exists():
+        shutil.copy(place / "back" / path, root / path)
+    return text
+
+
+def _has(files: ReadableFilesystem, path: str, token: bytes) -> bool:
+    return files.exists(path) and token in files.read_bytes(path).content
+
+
+def _steps(place: Path) -> Iterator[tuple[int, ReadableFilesystem]]:
+    for history in (place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/history"):
+        with Timeline(history) as timeline:
+            for number in range(1, len(timeline.steps) + 1):
+                yield number, timeline.files(number)
+
+
 def copy_of_run(place: Path) -> Path | None:
     """Return the copy that the run works in; None until it is complete."""
     runs = sorted((place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/review.json"))
     return runs[0].parent / "workspace" if runs else None
 
 
-def _operation(work: Callable[[Path, Moments], str]) -> Operation:
+def _operation(work: Callable[[Path, Moments], str], *targets: str, cost: int = 1) -> Operation:
     return Operation(
         work,
         continue_run,
-        targets=("a.txt", "d/e.txt", "g/j.txt"),
+        stored=step_contents,
+        regain=regain,
+        targets=targets,
         folders=("d", "g"),
         root=copy_of_run,
-        cost=2,
+        cost=cost,
     )
 
 
 RUNS: Mapping[str, Operation] = {
-    "wink run --continue": _operation(run),
-    "wink undo": _operation(undo),
+    "wink run": _operation(call, "d/e.txt", "g/j.txt"),
+    "wink run --continue": _operation(run, "a.txt", "b.txt", "d/e.txt", "g/h/i.txt", cost=2),
+    "wink undo": _operation(undo, "a.txt", "d/e.txt", cost=2),
 }
