@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from mcp.types import CallToolResult, Implementation
 
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation, agent_command, host
-from tests.safety.person.project import end_line, text
+from tests.safety.person.project import end_line, text, visible
 from weakincentives.mcp import McpWorkspace
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.sandbox import LocalSandbox
@@ -180,18 +181,22 @@ def review(place: Path, moments: Moments) -> str:
 
 
 def regain(place: Path, path: str, token: bytes) -> str:
-    """Undo the calls that changed a path, from the last to the first, until a save is back."""
-    file = place / "root" / path
+    """Undo the calls that changed a path, from the last to the first, until a save is back.
+
+    Then whole calls: the save may have been at another path when it was displaced.
+    """
+
+    def is_back() -> bool:
+        return any(token in data for data in visible(place / "root").values())
 
     async def work(client: Client) -> list[CallToolResult]:
         found = await client.call_tool("review", {})
         numbers = {int(each) for each in re.findall(r"\bcall (\d+)", _text(found))}
         results = [found]
-        for number in sorted(numbers, reverse=True):
-            arguments = {"call": number, "paths": [path]}
-            results.append(await client.call_tool("undo", arguments))
-            if file.is_file() and token in file.read_bytes():
-                break
+        for paths, number in product([[path], []], sorted(numbers, reverse=True)):
+            if not is_back():
+                arguments = {"call": number, "paths": paths}
+                results.append(await client.call_tool("undo", arguments))
         return results
 
     return serve(place, work)

@@ -134,7 +134,7 @@ def _regain(operation: Operation, place: Path, root: Path, save: Save) -> Iterat
         yield f"no way back: {save.way} at {save.path}"
         return
     ending = run(lambda _: regain(place, save.path, save.token), place, {}, lambda: None)
-    if find_save(root, save, lambda: ()) != "there":
+    if find_save(root, save, lambda: ()) not in ("there", "elsewhere"):
         yield f"no way back: {save.way} at {save.path}: {ending.text}"
 
 
