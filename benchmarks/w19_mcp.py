@@ -64,8 +64,10 @@ def cases(stage: Stage) -> Iterator[Case]:
             ("search_files", _finder, _SEARCH),
             ("write_file", _writer, _CHANGE),
             ("edit_file", _editor, _CHANGE),
+            ("undo of a write_file", _undoer, _CHANGE),
         ):
-            contenders = tuple(make(each) for each in servers)
+            able = [each for each in servers if make is not _undoer or each.role == "ours"]
+            contenders = tuple(make(each) for each in able)
             before = [(each.processor_time(), each.calls) for each in servers]
             yield Case(f"{title}, {name}", contenders, (goal,), absent, size, title)
             for each, (spent, calls) in zip(servers, before, strict=True):
@@ -120,14 +122,19 @@ def _start(stage: Stage, name: str, role: Role, command: tuple[str, ...], size: 
 
 
 def _contender(
-    served: Served, run: Callable[[], str], check: Callable[[str], bool], *, repeat: int = 0
+    served: Served,
+    run: Callable[[], str],
+    check: Callable[[str], bool],
+    *,
+    repeat: int = 0,
+    prepare: Callable[[], None] = lambda: None,
 ) -> Contender:
     def judge(answer: object) -> None:
         if not isinstance(answer, str) or not check(answer):
             raise WrongAnswerError(f"{answer!r:.200}")
 
     # both are other processes, so the clock has to be that of the wall
-    return Contender(served.name, served.role, run, judge, repeat=repeat, threads=True)
+    return Contender(served.name, served.role, run, judge, prepare, repeat=repeat, threads=True)
 
 
 def _first_file(root: Path) -> Path:
@@ -186,6 +193,23 @@ def _editor(served: Served) -> Contender:
         return served.call("edit_file", {"path": str(path), "edits": [edit]})
 
     return _contender(served, run, lambda text: "+number" in text)
+
+
+def _undoer(served: Served) -> Contender:
+    path = _first_file(served.root).parent / "undone.txt"
+    numbers = count(1)
+
+    def write() -> None:
+        content = f"version {next(numbers)}\n" * 40
+        served.call("write_file", {"path": str(path), "content": content})
+
+    return _contender(
+        served,
+        lambda: served.call("undo", {}),
+        lambda text: "undone.txt" in text,
+        repeat=1,
+        prepare=write,
+    )
 
 
 WORKLOAD = Workload("W19", "calls of an MCP server over pipes", cases, facts)
