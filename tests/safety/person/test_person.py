@@ -40,17 +40,6 @@ ROUNDS = size(11, 160)
 """Random rounds for each operation."""
 POINTS = size(8, 60)
 """Points of each operation at which a whole save happens; half of the times, it is killed."""
-KNOWN: Mapping[str, str] = {
-    "wink run": "A call in a copy drops what the person saved just before it"
-}
-"""The operations that lose saves today, and why; a short walk may find none."""
-
-
-def rows() -> Iterator[object]:
-    for name in OPERATIONS:
-        reason = KNOWN.get(name)
-        marks = [] if reason is None else [pytest.mark.xfail(strict=False, reason=reason)]
-        yield pytest.param(name, marks=marks)
 
 
 @cache
@@ -86,7 +75,7 @@ def plans_at_points(name: str) -> Iterator[Plan]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [*rows()])
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_no_save_is_lost_and_no_file_is_a_mix(name: str) -> None:
     counts: Counter[str] = Counter()
     problems: list[str] = []
