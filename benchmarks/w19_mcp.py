@@ -24,7 +24,8 @@ REFERENCE = "reference server"
 _OURS = (sys.executable, "-m", "weakincentives", "mcp", "--sandbox", "none", "--no-dump")
 _READ = not_slower_than_peers(3)
 _SEARCH = faster_than_peers(5)
-_CHANGE = at_most(0.03)
+_CHANGE = at_most(0.015)
+_UNDO = at_most(0.03)
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ def cases(stage: Stage) -> Iterator[Case]:
             ("search_files", _finder, _SEARCH),
             ("write_file", _writer, _CHANGE),
             ("edit_file", _editor, _CHANGE),
-            ("undo of a write_file", _undoer, _CHANGE),
+            ("undo of a write_file", _undoer, _UNDO),
         ):
             able = [each for each in servers if make is not _undoer or each.role == "ours"]
             contenders = tuple(make(each) for each in able)
