@@ -117,6 +117,20 @@ def test_large_files_are_sent_in_pieces(shared_container: Container) -> None:
     assert fs.content_hash("large") == hashlib.sha256(data).hexdigest()
 
 
+def test_one_change_is_undone_and_a_later_one_is_named(shared_container: Container) -> None:
+    clear(shared_container)
+    fs = ContainerFilesystem(shared_container)
+    fs.write("a", "old")
+    before = fs.snapshot()
+    fs.replace_content("a", b"new", expected=b"old")
+    after = fs.snapshot()
+    fs.write("b", "later")
+    fs.restore(before, expect=after)
+    assert (fs.read("a").content, fs.read("b").content) == ("old", "later")
+    with pytest.raises(StaleRestoreError, match="a"):
+        fs.restore(before, expect=after)
+
+
 class CountingContainer(Container):
     """Counts the files whose content is transferred."""
 

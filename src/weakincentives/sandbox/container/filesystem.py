@@ -177,19 +177,28 @@ class ContainerFilesystem(BaseFilesystem):
             self._capture()
             return self._mirror.snapshot(tag=tag)
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+    def restore(
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        expect: FilesystemSnapshot | None = None,
+    ) -> None:
         """Restore the state of a snapshot, or only what is at and below `paths`.
 
+        With `expect`, only what changed from `snapshot` to this later state is undone.
+
         Raises:
+            StaleRestoreError: A path is not as in `expect`; nothing has changed.
             SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
         self._ensure_writable("")
         with self._lock.mutex:
             self._lock.await_turn()
             self._capture()
-            target = self._mirror.restored(snapshot, paths)
+            target = self._mirror.restored(snapshot, paths, expect)
             self._quota.check(target.size, target.count - 1)
-            self._replace(target)
+            self._replace_tree(target)
             self._emit_replaced("restore", snapshot.commit_ref)
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
@@ -213,11 +222,11 @@ class ContainerFilesystem(BaseFilesystem):
         self._quota.check(target.size, target.count - 1)
         self._capture()
         before = self._mirror.tree
-        self._replace(target)
+        self._replace_tree(target)
         return changed_files(before, target) if self._listeners else []
 
     def _savepoint_storage(self) -> SavepointStorage:
-        return _SavepointStack(self._savepoints, self._capture, self._replace)
+        return _SavepointStack(self._savepoints, self._capture, self._replace_tree)
 
     def _capture(self) -> DirectoryNode:
         """Make the mirror equal to the container; return its tree, which stays as it is."""
@@ -229,7 +238,7 @@ class ContainerFilesystem(BaseFilesystem):
                 contents[path] = self._read_all(path) if data is None else data
         return self._mirror.update(entries, contents, now)
 
-    def _replace(self, target: DirectoryNode) -> None:
+    def _replace_tree(self, target: DirectoryNode) -> None:
         """Make everything as it is in `target`, or change nothing; the mirror is up to date."""
         before = self._mirror.tree
         try:

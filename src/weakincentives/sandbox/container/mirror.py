@@ -96,8 +96,15 @@ class ContainerMirror(InMemoryFilesystem):
             self._known[path] = facts if facts.changed < now - _RACY else None
         return self._freeze()
 
-    def restored(self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None) -> DirectoryNode:
+    def restored(
+        self,
+        snapshot: FilesystemSnapshot,
+        paths: Sequence[str] | None,
+        expect: FilesystemSnapshot | None,
+    ) -> DirectoryNode:
         """Return the tree that a restore results in; nothing changes."""
+        if expect is not None:
+            return self._undone_tree(snapshot, expect, paths)
         return self._restored_tree(snapshot, paths)
 
     def build(self, state: ReadableFilesystem) -> DirectoryNode:
