@@ -15,6 +15,7 @@ from weakincentives.adapters import ScriptedAdapter, ToolCall
 from weakincentives.contrib.digest import digest_workspace
 from weakincentives.contrib.tools import FilesystemSection, WorkspaceDigestSection
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem, Limits
 from weakincentives.filesystem.testing import (
     ArchiveDetailTests,
@@ -127,6 +128,7 @@ def test_one_change_is_undone_and_a_later_one_is_named(shared_container: Contain
     fs.write("b", "later")
     fs.restore(before, expect=after)
     assert (fs.read("a").content, fs.read("b").content) == ("old", "later")
+    fs.write("a", "mine")
     with pytest.raises(StaleRestoreError, match="a"):
         fs.restore(before, expect=after)
 

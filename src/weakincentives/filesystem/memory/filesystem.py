@@ -403,7 +403,9 @@ class InMemoryFilesystem(BaseFilesystem):
         """Return the tree without the changes from `snapshot` to `expect`."""
         states = self._snapshot_root(snapshot), self._snapshot_root(expect)
         views = [self._view_of(each) for each in states]
-        changed = diff(*views, path="." if paths is None else paths, renames=False).entries
+        found = diff(*views, path="." if paths is None else paths, renames=False).entries
+        # what is already as it should become is no conflict
+        changed = [each for each in found if not self._is_undone(each, views[0])]
         stale = [each.path for each in changed if not self._is_expected(each, views[1])]
         if stale:
             raise StaleRestoreError(stale)
@@ -436,6 +438,15 @@ class InMemoryFilesystem(BaseFilesystem):
         if change.is_directory and change.before is not None:
             return found.is_directory and found.permissions == wanted.permissions
         return not diff(expected, self, path=[change.path], renames=False)
+
+    def _is_undone(self, change: Change, wanted: ReadableFilesystem) -> bool:
+        """Return whether the entry of a change is as it was before."""
+        found = State(self).lookup(change.path)
+        if found is None or change.before is None:
+            return found is change.before
+        if change.is_directory:
+            return found.is_directory and found.permissions == change.before.permissions
+        return not diff(wanted, self, path=[change.path], renames=False)
 
     def _restore_path(self, path: str, kept: DirectoryNode) -> None:
         if not path:
