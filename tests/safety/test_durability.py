@@ -135,7 +135,9 @@ def test_the_order_is_data_sync_name_sync(
         recorder.install(patch)
         CHANGES[name](fs)
     order = [what for what, _ in groupby(what for what, _ in recorder.steps if what != "change")]
-    assert order == ["write", "sync", "name", "sync"]
+    # a savepoint syncs its empty journal first
+    assert order[-4:] == ["write", "sync", "name", "sync"]
+    assert order[:-4] in ([], ["sync"])
 
 
 def test_without_durable_nothing_is_synced(

@@ -258,6 +258,10 @@ class Reversible(Protocol):
         """The state before the last restore; None if it could not be stored."""
         ...
 
+    def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> Sequence[str]:
+        """Return the paths that differ between two snapshots, sorted."""
+        ...
+
 
 @runtime_checkable
 class Pinnable(Protocol):

@@ -33,8 +33,6 @@ from weakincentives.filesystem import (
     Snapshotable,
     SnapshotableFilesystem,
     StateReplaced,
-    Viewable,
-    diff,
     diff_since,
 )
 from weakincentives.filesystem.base import (
@@ -318,19 +316,16 @@ class _SnapshotRollback(RollbackHandle):
     def _name_replaced(self) -> None:
         """Log what was rolled back: some of it may be what a person saved meanwhile."""
         files = self._snapshotable
-        replaced = files.replaced if isinstance(files, Reversible) else None
-        if replaced is None or not isinstance(files, Viewable):
+        if not isinstance(files, Reversible) or files.replaced is None:
             return
-        then, now = files.view(replaced), files.view(self._hold.snapshot)
-        if isinstance(then, ReadableFilesystem) and isinstance(now, ReadableFilesystem):
-            paths = [each.path for each in diff(now, then, renames=False).entries]
-            if paths:
-                _log.warning(
-                    "Rolled back with a command, whoever changed it meanwhile: %s. To get a path"
-                    " back, restore it from snapshot %s",
-                    ", ".join(map(display_path, paths[:_MAX_NAMED])) + _count_more(paths),
-                    replaced.snapshot_id,
-                )
+        paths = files.compare(self._hold.snapshot, files.replaced)
+        if paths:
+            _log.warning(
+                "Rolled back with a command, whoever changed it meanwhile: %s. To get a path"
+                " back, restore it from snapshot %s",
+                ", ".join(map(display_path, paths[:_MAX_NAMED])) + _count_more(paths),
+                files.replaced.snapshot_id,
+            )
 
     def _invalidate(self) -> None:
         if _reported_programs(self._snapshotable) != self._reported:
