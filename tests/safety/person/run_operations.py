@@ -18,7 +18,10 @@ from weakincentives.runtime.timeline import Timeline
 
 # what the person saves it leaves alone: nobody can keep a command from removing that
 _COMMAND = f"""
-is_base() {{ [ "$(head -n 1 "$1")" = '{top_line("base")}' ]; }}
+is_base() {{
+    [ "$(wc -c < "$1")" -eq {len(text("a.txt"))} ] &&
+    [ "$(head -n 1 "$1")" = '{top_line("base")}' ]
+}}
 is_base a.txt && printf '%s' "$1" > a.txt
 is_base d/e.txt && printf '%s' "$2" > d/e.txt
 mkdir n
