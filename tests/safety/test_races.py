@@ -20,7 +20,13 @@ import pytest
 from tests.safety.places import ROOT, SECRET, Opener, Place, opened
 from tests.safety.swapper import PAIRS
 from tests.sizes import size
-from weakincentives.filesystem import BaseFilesystem, HostFilesystem, HostMount, InMemoryFilesystem
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    HostFilesystem,
+    HostMount,
+    InMemoryFilesystem,
+    StaleContentError,
+)
 
 SECONDS = size(4.0, 60.0)
 MORE_SECONDS = 120.0
@@ -33,6 +39,7 @@ DOCUMENTED = (
     IsADirectoryError,
     NotADirectoryError,
     PermissionError,
+    StaleContentError,  # of an append to a file that somebody keeps replacing
 )
 
 ATTEMPTS: dict[str, Callable[[BaseFilesystem, str], object]] = {

@@ -39,9 +39,9 @@ def test_a_kill_at_any_point_takes_back_what_was_not_released(
     seen = run("points", name, light_directory)
     print(f"{name}: {seen['rounds']} kills, {seen['openers']} openers too, {seen['outcomes']}")
     assert seen["defects"] == []
-    assert seen["rounds"] >= 20
+    assert seen["rounds"] >= 15
     assert seen["leftovers"] > seen["rounds"] // 2
-    assert seen["openers"] >= 4
+    assert seen["openers"] >= 3
     assert seen["outcomes"]["before"] > 0
 
 

@@ -49,7 +49,7 @@ from weakincentives.posix import (
 )
 
 _MAX_ATTEMPTS = 2  # at a rollback, because an error may be transient
-_MAX_RETRIES = 10  # of a change whose path another program changes at the same time
+_MAX_RETRIES = 100  # of a change whose path another program changes at the same time
 # a hard link is not allowed, not supported, one too many, or would cross file systems
 _NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
 _SAVED = "was saved by another program and was left alone"
@@ -295,7 +295,7 @@ class Journal:
                 if self._move_to_free_path((source, start), (destination, goal)):
                     break
             else:
-                raise _busy_error(destination)
+                raise _busy_error(destination, start[0], goal[0])
             for each in self._scopes:
                 each.forget(source)
 
@@ -394,7 +394,7 @@ class Journal:
         with suppress(OSError):
             remove(*slot)
         if not is_fixed:
-            raise _busy_error(record.path)
+            raise _busy_error(record.path, target[0])
         return False
 
     def _try_exchange(
@@ -563,7 +563,7 @@ class Journal:
                     if exclusive:
                         raise
             else:
-                raise _busy_error(path)
+                raise _busy_error(path, target[0])
         except BaseException:
             with suppress(OSError):
                 os.unlink(slot[1], dir_fd=slot[0])
@@ -606,6 +606,9 @@ def _made(path: str, place: Place) -> Record:
     return Record("made", path, found.st_ino, after=EntryState(kind, stat.S_IMODE(found.st_mode)))
 
 
-def _busy_error(path: str) -> OSError:
+def _busy_error(path: str, *parents: int) -> OSError:
+    """Return the error of a change that keeps failing; ENOENT if one of its parents is removed."""
+    if any(os.fstat(parent).st_nlink == 0 for parent in parents):
+        return os_error(errno.ENOENT, path)
     text = f"Path keeps changing; gave up after {_MAX_RETRIES} attempts"
     return os_error(errno.EBUSY, path, text)
