@@ -79,7 +79,7 @@ def test_the_step_by_step_host_and_memory_never_diverge(new_host: HostFactory):
         fs = new_host()
         root = Path(fs.root)
         fs._directory = RootedDirectory(root, kernel=False)
-        fs._snapshots = fs._rollback._snapshots = SnapshotStore(
+        fs._snapshots = fs._rollback.snapshots = SnapshotStore(
             fs._directory, fs.root, root.resolve(), git_dir=root.with_name("store")
         )
         return fs
@@ -117,7 +117,13 @@ class Crashes(InMemoryFilesystem):
 
 
 class RestoresMore(InMemoryFilesystem):
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+    def restore(
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        expect: FilesystemSnapshot | None = None,
+    ) -> None:
         super().restore(snapshot, paths=paths)
         if paths:
             self._store("more", b"")

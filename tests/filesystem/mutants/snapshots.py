@@ -23,6 +23,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.memory.nodes import DirectoryNode
 
 Paths = Sequence[str] | None
+Snapshot = FilesystemSnapshot | None
 
 
 class NotSnapshotable(Memory):
@@ -43,7 +44,9 @@ class SharesState(Memory):
 class SharesRestored(Memory):
     """Continues to write into the restored snapshot."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         nodes = [self._root_node]
         for node in nodes:
@@ -54,7 +57,9 @@ class SharesRestored(Memory):
 class KeepsNewFiles(Memory):
     """Restores old files, and leaves new ones."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         now = {match.path: self.read_bytes(match.path).content for match in self.glob("**")}
         super().restore(snapshot, paths=paths)
         for path, content in now.items():
@@ -65,7 +70,9 @@ class KeepsNewFiles(Memory):
 class ForgetsEmptyDirectories(Memory):
     """Knows files only, as git does."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in reversed(self.glob("**/")):
             if not self.list(match.path):
@@ -75,7 +82,9 @@ class ForgetsEmptyDirectories(Memory):
 class KeepsNewDirectories(Memory):
     """Removes new files, and leaves their directories."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         now = [match.path for match in self.glob("**/")]
         super().restore(snapshot, paths=paths)
         for path in now:
@@ -86,7 +95,9 @@ class KeepsNewDirectories(Memory):
 class ForgetsModes(Memory):
     """Restores contents only."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in self.glob("**"):
             if match.is_file:
@@ -96,7 +107,9 @@ class ForgetsModes(Memory):
 class FollowsLinksBack(Memory):
     """Restores links as files with the target as text."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in self.glob("**"):
             target = self.stat(match.path).link_target
@@ -107,7 +120,9 @@ class FollowsLinksBack(Memory):
 class WritesThroughLinks(Memory):
     """Writes through a link that is in the way."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         links = {match.path: self.stat(match.path).link_target for match in self.glob("**")}
         super().restore(snapshot, paths=paths)
         for path, target in links.items():
@@ -119,7 +134,9 @@ class WritesThroughLinks(Memory):
 class TranslatesLineEnds(Memory):
     """Applies `.gitattributes`."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in self.glob("**"):
             if match.is_file:
@@ -130,7 +147,9 @@ class TranslatesLineEnds(Memory):
 class CutsAtNulByte(Memory):
     """Cuts contents at a NUL."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in self.glob("**"):
             if match.is_file:
@@ -140,7 +159,9 @@ class CutsAtNulByte(Memory):
 class SkipsNames(Memory):
     """Leaves out names that git does not store or that are not plain."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for entry in self.list():
             if entry.name in {".git", ".GIT", "git~1"} or not entry.name.isprintable():
@@ -150,7 +171,9 @@ class SkipsNames(Memory):
 class FoldsCaseBack(Memory):
     """Keeps one of two names that differ in case."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for entry in self.list():
             if entry.name.lower() != entry.name and self.exists(entry.name.lower()):
@@ -160,7 +183,9 @@ class FoldsCaseBack(Memory):
 class KeepsKinds(Memory):
     """Does not put a directory where a file is, nor a file where a directory is."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         before = {entry.name: self._find(entry.name) for entry in self.list()}
         kinds = {entry.name: entry.kind for entry in self.list()}
         super().restore(snapshot, paths=paths)
@@ -172,7 +197,9 @@ class KeepsKinds(Memory):
 class LimitsDepth(Memory):
     """Goes down ten levels and no further."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         for match in self.glob("**"):
             if match.path.count("/") > 10:
@@ -182,7 +209,9 @@ class LimitsDepth(Memory):
 class DoubtsTheEmptyState(Memory):
     """Ignores every error, and restores nothing."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if self.view(snapshot).list():
             super().restore(snapshot, paths=paths)
 
@@ -207,7 +236,9 @@ class RemembersTheLast(Memory):
 class ForgetsWhatCameBack(Memory):
     """Drops a snapshot when it is restored, and all that were taken later."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         keys = [*self._history._kept]
         for key in keys[keys.index(snapshot.snapshot_id) :]:
@@ -217,7 +248,9 @@ class ForgetsWhatCameBack(Memory):
 class EndsWithARestore(Memory):
     """Cannot be changed after a restore."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         self._read_only = True
 
@@ -263,7 +296,9 @@ class KnowsObjectsOnly(Memory):
 
     last: FilesystemSnapshot | None = None
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if snapshot is not self.last:
             raise SnapshotRestoreError(f"Unknown snapshot: {snapshot}")
         super().restore(snapshot, paths=paths)
@@ -293,7 +328,9 @@ class DiesWithItsObject(Memory):
 class NeedsThePlace(Memory):
     """Rejects a value without the path of its store."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if snapshot.git_dir is None:
             raise SnapshotRestoreError(f"Unknown snapshot: {snapshot}")
         super().restore(snapshot, paths=paths)
@@ -314,7 +351,9 @@ class GuessesTheSnapshot(Memory):
 class ChangesThenRefuses(Memory):
     """Empties the workspace before it looks for the snapshot."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if paths is None or snapshot.snapshot_id not in self._history._kept:
             self._delete_root(recursive=True)
         super().restore(snapshot, paths=paths)
@@ -349,7 +388,9 @@ class WalksWithoutALock(Memory):
 class RestoresInHalves(Memory):
     """Writes a file in two halves."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if self.exists("file"):
             content = self.read_bytes("file").content
             self._store("file", content[: len(content) // 2])
@@ -385,7 +426,9 @@ class ReportsNothingOfStates(Memory):
 class ReportsTooEarly(Memory):
     """Emits a restore or import before it is done."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         self._listeners.notify(StateReplaced("restore", snapshot.commit_ref))
         super().restore(snapshot, paths=paths)
 
@@ -406,7 +449,9 @@ class NeverCountsAgain(Memory):
 class CountsForever(Memory):
     """Counts the files of the previous state."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         before = self._usage()
         super().restore(snapshot, paths=paths)
         self._root_node.size, self._root_node.count = before[0], before[1] + 1
@@ -415,7 +460,9 @@ class CountsForever(Memory):
 class RestoresReadOnly(Memory):
     """Restores while read-only."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         frozen, self._read_only = self._read_only, False
         with suppress(SnapshotRestoreError):
             super().restore(snapshot, paths=paths)
@@ -425,7 +472,9 @@ class RestoresReadOnly(Memory):
 class TakesAll(Memory):
     """Ignores the paths."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot)
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> Diff:
@@ -435,21 +484,27 @@ class TakesAll(Memory):
 class TakesTheFirst(Memory):
     """Restores the first path only."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths[:1] if paths else paths)
 
 
 class TakesNoneForAll(Memory):
     """Treats an empty list of paths as all paths."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths or None)
 
 
 class TakesTheParents(Memory):
     """Restores the parent directory of a path."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if paths:
             paths = [path.rpartition("/")[0] or path for path in paths]
         super().restore(snapshot, paths=paths)
@@ -458,7 +513,9 @@ class TakesTheParents(Memory):
 class OneByOne(Memory):
     """Restores path by path, until one fails."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if paths is None:
             super().restore(snapshot)
         for path in paths or ():
@@ -468,7 +525,9 @@ class OneByOne(Memory):
 class KeepsWhatWasNotThere(Memory):
     """Restores old files, and removes nothing."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         if paths is not None:
             view = self.view(snapshot)
             paths = [path for path in paths if view.exists(path)]
@@ -478,7 +537,9 @@ class KeepsWhatWasNotThere(Memory):
 class NeedsTheParent(Memory):
     """Creates no parents, and reports the path as unknown."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         for path in paths or ():
             parent = path.strip("/").rpartition("/")[0]
             if parent and not self.exists(parent):
@@ -489,7 +550,9 @@ class NeedsTheParent(Memory):
 class ReplacesWhatIsInTheWay(Memory):
     """Replaces a file where a parent directory was."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         for path in paths or ():
             first = path.strip("/").partition("/")[0]
             if first != path.strip("/") and self.exists(first) and self.stat(first).is_file:
@@ -500,7 +563,9 @@ class ReplacesWhatIsInTheWay(Memory):
 class ReadsPathsAsGiven(Memory):
     """Knows one spelling of a path."""
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         for path in paths or ():
             if not path.strip("./") or path != path.strip("/"):
                 raise SnapshotRestoreError(f"Failed to restore {path!r}")
@@ -518,7 +583,9 @@ class LosesTheRest(Memory):
             self._history._kept[kept.snapshot_id] = (self.partly, kept)
         return kept
 
-    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+    def restore(
+        self, snapshot: FilesystemSnapshot, *, paths: Paths = None, expect: Snapshot = None
+    ) -> None:
         super().restore(snapshot, paths=paths)
         self.partly = None if paths is None else self._snapshot_root(snapshot)
 
