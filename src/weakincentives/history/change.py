@@ -202,7 +202,6 @@ class _Change:
         self._request = request
         self._keep_displaced = keep
         self._on_end = on_end
-        self._paths = {each.path for each in request.edits}
         self._attributes: dict[str, dict[str, bytes]] = {}
         self._displaced: dict[str, EntryState] = {}
         self._slots: dict[str, str] = {}  # of what was displaced

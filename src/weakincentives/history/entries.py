@@ -69,8 +69,6 @@ class EntryState:
     """The git blob id of a file."""
     target: str = ""
     """The target of a link."""
-    owner: tuple[int, int] = (-1, -1)
-    """User and group id of a directory."""
 
 
 def open_nothing() -> int | None:

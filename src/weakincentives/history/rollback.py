@@ -372,7 +372,7 @@ class Rollback:
         directory, _, name = operation.path.rpartition("/")
         while directory and not self._tree.is_directory(directory):
             directory = parent_of(directory)
-        for other in _kept_names(directory, name):
+        for other in (join(directory, each) for each in kept_names(name)):
             with suppress(FileExistsError):
                 self._tree.rename(operation.slot, other, exclusive=True)
                 fault_point("rollback.kept")
@@ -382,7 +382,8 @@ class Rollback:
     def _find_kept_version(self, path: str) -> str:
         """Return where the other version of a path was kept last; empty if it was not."""
         found = ""
-        for each in _kept_names(parent_of(path), path.rpartition("/")[2]):
+        for name in kept_names(path.rpartition("/")[2]):
+            each = join(parent_of(path), name)
             if self._tree.stat(each) is None:
                 break
             found = each
@@ -487,9 +488,9 @@ def _search(tree: LiveTree, lost: Mapping[int, str]) -> bool:
     return has_missed
 
 
-def _kept_names(directory: str, name: str) -> Iterator[str]:
-    """Yield the names under which a version of `name` can be kept."""
+def kept_names(name: str) -> Iterator[str]:
+    """Yield the names under which a version of `name` can be kept beside it."""
     short = os.fsdecode(os.fsencode(name)[:_MAX_NAME_BYTES])
-    yield join(directory, f"{short}.wink-kept")
+    yield f"{short}.wink-kept"
     for number in count(2):
-        yield join(directory, f"{short}.wink-kept-{number}")
+        yield f"{short}.wink-kept-{number}"

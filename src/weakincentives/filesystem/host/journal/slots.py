@@ -7,9 +7,8 @@ are exchanged (RENAME_EXCHANGE), so that the slot has whatever was at the path a
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -21,6 +20,7 @@ from weakincentives.history.entries import (
     matches_at,
     read_state,
 )
+from weakincentives.history.rollback import kept_names
 from weakincentives.posix import (
     copy_ownership,
     exchange,
@@ -39,7 +39,6 @@ _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EIN
 _TMPFILE = getattr(os, "O_TMPFILE", 0) | os.O_RDWR | os.O_CLOEXEC
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HAS_LABELS = Path("/sys/fs/selinux/enforce").exists()
-_MAX_NAME_BYTES = 200  # bytes of a name that leave room for an addition
 
 
 class StagedFile(NamedTuple):
@@ -210,7 +209,7 @@ def put_back(slot: Place, target: Place, staged: EntryState) -> None:
 
 def keep(slot: Place, target: Place) -> str:
     """Rename an entry in a slot to a visible name beside its path; return the name."""
-    names = _kept_names(target[1])
+    names = kept_names(target[1])
     while True:
         name = next(names)
         with suppress(FileExistsError):
@@ -244,11 +243,3 @@ def stat_or_none(place: Place) -> os.stat_result | None:
 
 def _out(slot: Place) -> Place:
     return slot[0], f"{slot[1]}.out"
-
-
-def _kept_names(name: str) -> Iterator[str]:
-    """Yield the names under which a version of `name` can be kept."""
-    short = os.fsdecode(os.fsencode(name)[:_MAX_NAME_BYTES])
-    yield f"{short}.wink-kept"
-    for number in count(2):
-        yield f"{short}.wink-kept-{number}"
