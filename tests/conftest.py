@@ -83,10 +83,9 @@ def _write_to_memory() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish() -> None:
     """Remove the image that tests of containers have made, once all workers have finished."""
-    if not hasattr(session.config, "workerinput"):
-        remove_test_image()
+    remove_test_image()
 
 
 @pytest.fixture(scope="session")

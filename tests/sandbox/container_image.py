@@ -14,7 +14,8 @@ import pytest
 
 from weakincentives.sandbox.container import PodmanSandboxConfig
 
-# one image for a session and its workers, which inherit the variable
+# one image for a session, its workers and the sessions of its tests, which inherit the variable
+_IS_OWNER = "WINK_TEST_IMAGE" not in os.environ
 TAG = os.environ.setdefault("WINK_TEST_IMAGE", f"localhost/weakincentives-test:{os.getpid()}")
 _PROGRAMS = (
     *("sh", "bash", "cat", "chmod", "echo", "env", "false", "head", "id", "kill", "ln", "ls"),
@@ -47,7 +48,9 @@ def build_test_image() -> PodmanSandboxConfig:
 
 
 def remove_test_image() -> None:
-    """Remove the test image, if there is one."""
+    """Remove the test image, if there is one and this session named it."""
+    if not _IS_OWNER:
+        return
     _lock_path().unlink(missing_ok=True)
     if shutil.which("podman") is not None:
         subprocess.run(["podman", "rmi", "--force", TAG], check=False, capture_output=True)
