@@ -22,7 +22,7 @@ from weakincentives.adapters.chat_completions import build_chat_request
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.contrib.digest import DigestCache, estimate_tokens
-from weakincentives.contrib.evaluation import create_engine
+from weakincentives.contrib.evaluation import choose_engine
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DialectName
@@ -94,7 +94,7 @@ def texts() -> Iterator[Texts]:
         root = stack.enter_context(TemporaryDirectory())
         files = stack.enter_context(HostFilesystem(root))
         sandbox = stack.enter_context(LocalSandbox(files))
-        engine = create_engine("monty")
+        engine = choose_engine()
         stack.callback(engine.close)
         always = repo_map_handlers(DigestCache())
         commands = {**always, **shell_handlers(sandbox)}

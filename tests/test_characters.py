@@ -7,7 +7,7 @@ import pytest
 
 from weakincentives.characters import INVISIBLE
 from weakincentives.filesystem.paths import InvalidPathError, validate_path
-from weakincentives.posix.paths import display_path
+from weakincentives.posix import display_path
 
 # Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which grows no more
 IGNORABLE = [

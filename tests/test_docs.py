@@ -136,6 +136,23 @@ def test_every_document_is_in_the_index():
     assert not missing, f"link from {INDEX}: {', '.join(missing)}"
 
 
+def test_the_tree_for_coding_agents_is_that_of_the_sources():
+    """Every path in AGENTS.md exists, and every package is there."""
+    text = (ROOT / "AGENTS.md").read_text()
+    layout = next(each.content for each in tokens(text) if each.content.startswith("src/"))
+    above, named = list[str](), set[str]()
+    for line in layout.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = re.split(r"\s{2,}", line.strip())[0].split()  # what comes after is a description
+        named |= {"".join([*above[:depth], name]) for name in names}
+        above[depth:] = names[:1]
+    assert not [path for path in named if not (ROOT / path).exists()]
+    package = ROOT / "src" / "weakincentives"
+    packages = {f"{each.parent.name}/" for each in package.glob("*/__init__.py")}
+    for name in packages | {each.name for each in package.glob("[!_]*.py")}:
+        assert any(path.startswith(f"src/weakincentives/{name}") for path in named), name
+
+
 def test_a_block_is_run_unless_it_says_why_not(tmp_path: Path):
     document = tmp_path / "page.md"
     document.write_text(

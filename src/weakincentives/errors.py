@@ -49,7 +49,8 @@ Errors that the operating system has a name for are builtins. Our own derive fro
     ├── PromptError (ValueError)               cannot be rendered            errors
     └── SnapshotError (RuntimeError)           cannot be created or used     errors
         └── SnapshotRestoreError               nothing was restored          errors
-            └── StaleRestoreError              because of later changes      errors
+            ├── StaleRestoreError              because of later changes      errors
+            └── UnfinishedRestoreError         neither done nor rolled back  errors
 """
 
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ __all__ = [
     "SnapshotRestoreError",
     "StaleRestoreError",
     "ToolValidationError",
+    "UnfinishedRestoreError",
     "WinkError",
 ]
 
@@ -86,6 +88,10 @@ class StaleRestoreError(SnapshotRestoreError):
         """Name the paths."""
         self.paths: tuple[str, ...] = tuple(paths)
         super().__init__(f"Nothing was restored, because of later changes: {', '.join(self.paths)}")
+
+
+class UnfinishedRestoreError(SnapshotRestoreError):
+    """A restore failed half-way and could not be rolled back yet: the files are a mix."""
 
 
 class PromptError(WinkError, ValueError):

@@ -1,5 +1,7 @@
 """`wink doctor`: what is installed, what is missing, and how to install it."""
 
+import errno
+import os
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -54,6 +56,39 @@ def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: 
     assert done.code == 1
     assert "msgspec is not installed" in done.out
     assert checks(wink)["msgspec"]["fix"] == "pip install --upgrade weakincentives"
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_the_file_system_of_the_directory_is_checked_and_left_as_it_was(wink: Wink, tmp_path: Path):
+    before = sorted(tmp_path.iterdir())
+    found = checks(wink)
+    assert (found["exchange"]["state"], found["leases"]["state"]) == ("ok", "ok")
+    assert "never overwrite what you save" in found["exchange"]["detail"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_system_without_exchange_hard_links_or_leases_is_told(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doctor, "exchange", refuse)
+    monkeypatch.setattr(doctor, "is_written", lambda _: None)
+    found = checks(wink)
+    assert found["exchange"]["detail"].endswith("is replaced, and never overwritten")
+    assert found["leases"]["detail"].startswith("none: a replaced file is kept for an hour")
+    monkeypatch.setattr(os, "link", refuse)
+    found = checks(wink)["exchange"]
+    assert found["state"] == "absent"
+    assert found["detail"].endswith("the moment of an apply or undo can be overwritten")
+    assert found["fix"] == "save nothing meanwhile, or work on a local file system"
+    assert wink("doctor").code == 0
+
+
+def test_a_directory_that_does_not_exist_cannot_be_checked(wink: Wink):
+    found = checks(wink, "--workspace", "missing")["exchange"]
+    assert found["detail"] == "cannot be checked: No such file or directory"
 
 
 def openai(specifier: str, installed: str) -> Dependency:

@@ -62,22 +62,34 @@ def test_help_lists_every_command_with_its_summary(arguments: tuple[str, ...]):
         assert re.search(rf"\n  {name} +{re.escape(source.summary)}\n", done.stdout)
 
 
-def test_help_imports_no_command_and_nothing_heavy():
-    program = """
+def modules_of(*arguments: str) -> set[str]:
+    """Return what is loaded after a command."""
+    program = f"""
 import json, sys
 from weakincentives.cli.main import main
 try:
-    main(["--help"])
+    main({arguments!r})
 except SystemExit:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    loaded = set(json.loads(done.stderr))
+    return set(json.loads(done.stderr))
+
+
+def test_help_imports_no_command_and_nothing_heavy():
+    loaded = modules_of("--help")
     assert "weakincentives.cli.main" in loaded
-    assert not loaded & {source.module for source in COMMANDS.values()}
+    assert not loaded & {f"weakincentives.cli.{source.module}" for source in COMMANDS.values()}
     assert not loaded & {"rich", "msgspec", "re2", "weakincentives.filesystem"}
+
+
+@pytest.mark.parametrize("command", ["log", "show", "fork", "replay"])
+def test_commands_that_only_print_steps_load_neither_rich_nor_a_parser(command: str):
+    loaded = modules_of(command, "--help")
+    assert "weakincentives.runtime.timeline" in loaded
+    assert not loaded & {"rich", "markdown_it", "starlette", "httpx"}
 
 
 def test_the_shell_completes_a_command_without_loading_it():
@@ -111,7 +123,7 @@ def test_an_unknown_option_is_one_line_with_the_help_to_read():
 
 
 def test_a_command_that_cannot_be_loaded_says_what_is_missing(monkeypatch, capsys):
-    sources = {"demo": CommandSource("weakincentives.cli.no_such_module", "")}
+    sources = {"demo": CommandSource("no_such_module", "")}
     monkeypatch.setattr(LazyGroup, "sources", sources)
     with pytest.raises(SystemExit) as exit_:
         cli.main(["demo"])

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from weakincentives.cli import markdown
-from weakincentives.cli.markdown import THEME, MarkdownStream, SafeMarkdown
+from weakincentives.cli.activity import THEME
+from weakincentives.cli.markdown import MarkdownStream, SafeMarkdown
 
 TEXT = """\
 # Title

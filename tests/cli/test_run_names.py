@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import Script, Wink
-from weakincentives.cli.run.warnings import copy_warnings
+from weakincentives.cli.run.report import copy_warnings
 from weakincentives.contrib.review import working_copy
 
 UMLAUT = "Prüfung/naïve Größe 東京 😀.txt"

@@ -9,19 +9,27 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
 from tests.cli.workplace import CALC, Script, Terminal, Wink, edit, write
 from tests.posix.forks import is_killed_at
-from weakincentives.cli.completion import complete_run
+from weakincentives.cli.main import main
 from weakincentives.cli.run.command import command as run_command
-from weakincentives.cli.runs import RunRecord, new_copy, new_run, new_session_id, read_run
+from weakincentives.cli.runs import (
+    RunRecord,
+    complete_run,
+    new_copy,
+    new_run,
+    new_session_id,
+    read_run,
+)
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.status import list_runs
 from weakincentives.cli.units import format_date, format_size
 from weakincentives.contrib.review import Review, open_copy, working_copy
+from weakincentives.posix import fault_hook
 
 Copies = Callable[[], list[Path]]
 Finish = Callable[..., Path]
@@ -43,7 +51,7 @@ def finish(wink: Wink, project: Path, script: Script, copies: Copies) -> Finish:
 
 
 def states() -> dict[str, str]:
-    return {each.name: each.state for each in list_runs()}
+    return {each.id: each.state for each in list_runs()}
 
 
 # --- states ---
@@ -61,7 +69,7 @@ def test_a_run_is_pending_then_applied_then_pending_again(wink: Wink, finish: Fi
 def test_what_is_applied_at_the_end_of_a_run_is_never_pending(finish: Finish):
     place = finish(code=0, options=["--apply"])
     [run] = list_runs()
-    assert (run.name, run.state, run.changes) == (place.name, "applied", 0)
+    assert (run.id, run.state, run.changes) == (place.name, "applied", 0)
 
 
 def test_changes_that_were_left_out_make_it_partly_applied(finish: Finish):
@@ -352,6 +360,42 @@ def test_a_run_that_is_edited_after_the_list_was_printed_is_kept(finish: Finish,
     assert done.code == 1
     assert "it was changed meanwhile" in done.out
     assert copies() == [place]
+
+
+@pytest.mark.parametrize("point", ["clean.checked", "clean.aside"])
+def test_what_is_saved_at_the_last_moment_is_kept(
+    wink: Wink, finish: Finish, copies: Copies, point: str
+):
+    place = finish(code=0, options=["--apply"])
+    mine = place / "workspace" / "calc.py"
+    with mine.open("a") as file, fault_hook(lambda name: save(file, name == point)):
+        done = wink("clean", "--yes")
+    assert done.code == 1
+    assert f"{place.name} was not removed: it was changed meanwhile" in done.err
+    assert mine.read_text().endswith("mine\n")
+    assert copies() == [place]
+
+
+def save(file: TextIO, is_now: bool) -> None:
+    if is_now:
+        file.write("mine\n")
+        file.flush()
+
+
+def test_a_clean_that_is_killed_leaves_a_whole_copy_or_none(finish: Finish, wink: Wink):
+    place = finish(code=0, options=["--apply"])
+    before = tree(place / "workspace")
+    assert is_killed_at("clean.aside", lambda: main(["clean", "--yes"]))
+    assert not (place / "workspace").exists()
+    assert states() == {place.name: "applied"}
+    assert tree(place / "workspace") == before
+    assert wink("clean", "--yes").code == 0
+    assert not place.exists()
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    files = (each for each in root.rglob("*") if each.is_file())
+    return {str(each.relative_to(root)): each.read_bytes() for each in files}
 
 
 def test_a_further_copy_is_decided_about_by_itself(wink: Wink, finish: Finish, copies: Copies):

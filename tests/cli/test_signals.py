@@ -20,7 +20,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from weakincentives.cli.main import main
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 phase, number, original = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 sent = []

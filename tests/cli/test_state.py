@@ -10,7 +10,6 @@ from uuid import UUID
 import click
 import pytest
 
-from weakincentives.cli.config import ConfigError
 from weakincentives.cli.runs import (
     find_run,
     list_places,
@@ -21,7 +20,13 @@ from weakincentives.cli.runs import (
     read_run,
     steps_path,
 )
-from weakincentives.cli.state import create_directory, exclusive_lock, is_locked, runs_directory
+from weakincentives.cli.state import (
+    ConfigError,
+    create_directory,
+    exclusive_lock,
+    is_locked,
+    runs_directory,
+)
 from weakincentives.contrib.review import working_copy
 
 pytestmark = pytest.mark.usefixtures("own_places")

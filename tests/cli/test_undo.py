@@ -11,6 +11,8 @@ from tests.posix.forks import is_killed_at
 from weakincentives.cli.main import main
 from weakincentives.cli.runs import steps_path
 from weakincentives.filesystem import HostFilesystem
+from weakincentives.history import RecordLog
+from weakincentives.history.store import SIGNATURE, STEP
 from weakincentives.runtime.timeline import Timeline
 
 Copies = Callable[[], list[Path]]
@@ -41,6 +43,27 @@ def test_a_step_is_undone_and_later_steps_stay(wink: Wink, place: Path):
     assert (place / "workspace" / "a.txt").read_text() == "a\n"
 
 
+def test_what_is_undone_already_is_not_undone_again(wink: Wink, place: Path):
+    assert wink("undo", "4", "--only", "a.txt").code == 0
+    assert wink("undo", "4").code == 0  # the rest
+    done = wink("undo", "4")
+    assert (done.code, "Nothing is left to undo of step 4" in done.err) == (1, True)
+    with Timeline(steps_path(place)) as timeline:
+        assert timeline.last == 12
+
+
+def test_a_run_that_lost_a_step_says_which(wink: Wink, project: Path, place: Path):
+    path = steps_path(place) / "steps"
+    with RecordLog(path, SIGNATURE, read_only=True) as log:
+        fifth = [each.offset for each in log.read_new() if each.kind == STEP][4]
+    data = bytearray(path.read_bytes())
+    data[fifth + 60] ^= 255
+    path.write_bytes(data)
+    for command in (["undo", "8"], ["run", "--continue", "go on", "--workspace", project]):
+        done = wink(*command)
+        assert (done.code, "There is no step 5" in done.err) == (1, True), done.err
+
+
 def test_an_undo_is_a_step_that_names_what_it_undoes(wink: Wink, place: Path):
     assert wink("undo", "8", "--json").last == {
         "run": place.name,
@@ -51,7 +74,7 @@ def test_an_undo_is_a_step_that_names_what_it_undoes(wink: Wink, place: Path):
     }
     with Timeline(steps_path(place)) as timeline:
         step = timeline.step(11)
-        assert (step.title, step.details["undoes"]) == ("undo of step 8", 8)
+        assert (step.title, step.undoes, step.actor) == ("undo of step 8", 8, "person")
         assert timeline.files(11).read("calc.py").content == FIXED
         with HostFilesystem(place / "workspace", read_only=True) as files:
             assert files.read("calc.py").content == FIXED
@@ -92,7 +115,11 @@ def test_what_the_user_changed_is_never_undone(wink: Wink, place: Path):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "STEP is missing"),
+        (
+            [],
+            2,
+            "ech…), 6 (edit_file calc.py), 8 (edit_file calc.py); wink log shows the steps",
+        ),
         (["1"], 1, "Step 1 is the start of the run"),
         (["3"], 1, "Step 3 changed no files"),
         (["99"], 1, "There is no step 99"),
@@ -103,6 +130,43 @@ def test_what_cannot_be_undone_says_why(
 ):
     done = wink("undo", *arguments)
     assert (done.code, says in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize("command", [["undo"], ["undo", "4"], ["fork"], ["log"]])
+def test_without_any_run_it_says_how_to_start_one(wink: Wink, command: list[str]):
+    done = wink(*command)
+    assert done.code == 1
+    assert "No runs are kept in " in done.err
+    assert "start one with wink run" in done.err
+
+
+def test_what_the_user_saved_before_an_undo_is_a_step_of_its_own(wink: Wink, place: Path):
+    root = place / "workspace"
+    (root / "calc.py").write_text("# mine\n")
+    assert wink("undo", "4").code == 0
+    with Timeline(steps_path(place)) as timeline:
+        assert [timeline.step(each).title for each in (11, 12)] == [
+            "changed by you",
+            "undo of step 4",
+        ]
+        assert timeline.step(12).paths == ("a.txt", "b.txt")
+    assert wink("undo", "12").code == 0  # the redo
+    assert (root / "a.txt").read_text() == "a\n"
+    assert (root / "calc.py").read_text() == "# mine\n"
+
+
+def test_a_file_of_the_user_in_a_new_directory_is_never_removed(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    model = script(write("new/made.txt"), "Done.")
+    wink("run", "x", "--workspace", project, "--model", model)
+    [place] = copies()
+    mine = place / "workspace" / "new" / "mine.txt"
+    mine.write_text("mine\n")
+    assert wink("undo", "4").code == 4
+    assert sorted(each.name for each in mine.parent.iterdir()) == ["made.txt", "mine.txt"]
+    assert wink("undo", "4", "--only", "new/made.txt").code == 0
+    assert mine.read_text() == "mine\n"
 
 
 def test_a_run_whose_copy_is_gone_says_what_to_do(wink: Wink, place: Path):

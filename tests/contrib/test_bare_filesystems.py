@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.runtime.before_images import RecordingFilesystem, UndoLog
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.transactions import transaction
 
@@ -385,9 +387,9 @@ def test_only_what_changes_is_read_to_be_kept():
     fs.looked_at = []
     plant(fs)
     run(fs, lambda files: files.write("new/file", "x"))
-    assert fs.looked_at == []
+    assert set(fs.looked_at) == {"new/file"}  # for the event of it
     run(fs, lambda files: files.write("notes.txt", "x"))
-    assert set(fs.looked_at) == {"notes.txt"}
+    assert set(fs.looked_at) == {"new/file", "notes.txt"}
 
 
 def test_calls_on_one_object_wait_for_each_other():
@@ -409,3 +411,19 @@ def test_calls_on_one_object_wait_for_each_other():
     for each in threads:
         each.join(WAIT)
     assert fs.backend.read("counter").content == str(outcomes.count(True)) == "2"
+
+
+def test_of_two_images_of_a_path_the_first_one_counts():
+    fs = Plain()
+    fs.write("d/a", "old")
+    log = UndoLog(fs)
+    files = RecordingFilesystem(log)
+    files.write("d/a", "new")
+    files.delete("d", recursive=True)
+    gone = [(each.path, each.before, each.after) for each in log.detect()]
+    assert [(path, after) for path, _, after in gone] == [("d/a", None), ("d", None)]
+    assert [before and before.kind for _, before, _ in gone] == ["file", "directory"]
+    assert gone[0][1] is not None
+    assert gone[0][1].content_hash == sha256(b"old").hexdigest()
+    log.rollback()
+    assert fs.read("d/a").content == "old"

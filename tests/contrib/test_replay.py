@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.adapters import Completion, ScriptedAdapter, ToolCall, UserMessage
-from weakincentives.cli.timeline.restore import write_directory
+from weakincentives.cli.timeline.export import write_directory
 from weakincentives.contrib.replay import assert_replays, replay
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DIALECTS
@@ -15,10 +15,10 @@ from weakincentives.contrib.tools.shell import shell_handlers
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.history.log import RecordLog
+from weakincentives.history.store import SIGNATURE, STEP
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline, export_history
-from weakincentives.runtime.timeline.store import SIGNATURE, STEP
 from weakincentives.sandbox import LocalSandbox
 
 RECORDED = sorted((Path(__file__).parent / "timelines").glob("*.timeline"))
@@ -211,7 +211,7 @@ def test_a_directory_mode_that_a_command_changes_is_recorded_and_restored(tmp_pa
             for number in (first, second)
         ]
         assert found == [{"a/b": 0o700, "old": 0o750}, {"a/b": 0o755, "old": 0o2711}]
-        assert timeline.step(second).files.paths == ("a/b", "old")
+        assert timeline.step(second).paths == ("a/b", "old")
         assert timeline.verify() == []
         write_directory(timeline.files(first), tmp_path / "first")
         write_directory(timeline.files(second), tmp_path / "second")
@@ -239,4 +239,4 @@ def test_nothing_that_a_recording_has_becomes_set_user_id(tmp_path: Path):
             target = tmp_path / f"from-{source.name}"
             write_directory(timeline.files(1), target)
         assert stat.S_IMODE((target / "program").stat().st_mode) == 0o755
-        assert stat.S_IMODE((target / "shared").stat().st_mode) == 0o777
+        assert stat.S_IMODE((target / "shared").stat().st_mode) == 0o1777

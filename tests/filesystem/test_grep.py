@@ -17,7 +17,7 @@ from weakincentives.filesystem import grep as search
 from weakincentives.filesystem.grep import InvalidRegexError, LineMatch, compile_regex
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.text import BytesContent, Content
-from weakincentives.posix.time_limits import TimeLimitError, time_limit
+from weakincentives.posix import TimeLimitError, time_limit
 
 Found = list[tuple[int, str, int, int]]
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from weakincentives.filesystem import InMemoryFilesystem, Limits, TimeLimitError, time_limit
-from weakincentives.posix.time_limits import check_time, remaining_time
+from weakincentives.posix import check_time, remaining_time
 
 
 class Clock:

@@ -79,7 +79,7 @@ def test_the_step_by_step_host_and_memory_never_diverge(new_host: HostFactory):
         fs = new_host()
         root = Path(fs.root)
         fs._directory = RootedDirectory(root, kernel=False)
-        fs._snapshots = fs._rollback.snapshots = SnapshotStore(
+        fs._snapshots = fs._completion.snapshots = SnapshotStore(
             fs._directory, fs.root, root.resolve(), git_dir=root.with_name("store")
         )
         return fs

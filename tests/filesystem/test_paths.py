@@ -13,7 +13,7 @@ from weakincentives.filesystem import (
     normalize_path,
     validate_path,
 )
-from weakincentives.posix.paths import display_path, parents_of, parse_displayed_path
+from weakincentives.posix import display_path, parents_of, parse_displayed_path
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     ReadOnlyError,
 )
-from weakincentives.filesystem.base.readonly import readonly
+from weakincentives.filesystem.base.readable import readonly
 from weakincentives.filesystem.testing import MockFilesystem
 
 

@@ -32,13 +32,12 @@ from weakincentives.filesystem import (
     TimeLimitError,
     diff,
 )
-from weakincentives.filesystem.host.journal import slots
 from weakincentives.filesystem.testing import Operation, Pair
 from weakincentives.filesystem.testing.contract import change_sample, write_sample
 from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.filesystem.testing.strategies import draw_operation
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.history import slots
+from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 Undoable: TypeAlias = InMemoryFilesystem | HostFilesystem
 
@@ -354,13 +353,13 @@ def test_a_save_of_somebody_else_stays_and_the_file_before_is_kept_beside_it(
     savepoint = host.savepoint()
     host.write("file", "new")
     (root / "file").write_text("somebody else, in place")
-    savepoint.rollback()
+    [kept] = savepoint.rollback()
     assert host.read("file").content == "somebody else, in place"
-    [kept] = host.kept_changes
-    assert (kept.path, host.read(kept.where).content) == ("file", "old")
+    assert host.kept_changes == (kept,)
+    assert (kept.path, host.read(kept.other).content) == ("file", "old")
     assert str(kept) == (
-        "'file' was saved by another program and was left alone;"
-        " the other version is 'file.wink-kept'"
+        "file was saved in the meantime and was left alone;"
+        " the other version is kept as file.wink-kept"
     )
 
 
@@ -400,7 +399,7 @@ def test_what_was_in_a_directory_that_somebody_removed_is_kept_above_it(
     assert host.read("a").content == "in the way"
     [kept] = host.kept_changes
     assert kept.path == "a/b/file"
-    assert host.read(kept.where).content == "old"
+    assert host.read(kept.other).content == "old"
 
 
 def test_what_somebody_made_in_the_last_moment_is_not_taken_for_ours(
@@ -542,10 +541,11 @@ def test_a_rollback_that_fails_is_finished_before_the_next_change(
     assert temporary_names(root) == []
 
 
+@pytest.mark.parametrize("is_reported", [False, True])
 def test_a_release_that_fails_is_rolled_back(
-    host: HostFilesystem, root: Path, monkeypatch: pytest.MonkeyPatch
+    host: HostFilesystem, root: Path, monkeypatch: pytest.MonkeyPatch, *, is_reported: bool
 ) -> None:
-    write = os.pwrite
+    write, unlink = os.pwrite, os.unlink
 
     def fail(descriptor: int, data: bytes, offset: int) -> int:
         if b"released" in data:
@@ -553,8 +553,17 @@ def test_a_release_that_fails_is_rolled_back(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return write(descriptor, data, offset)
 
+    def fail_to_remove(path: str, *, dir_fd: int) -> None:
+        if path == "records":
+            monkeypatch.undo()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path, dir_fd=dir_fd)
+
     host.write("file", "old")
+    if is_reported:
+        host.subscribe_changes(lambda _: None)
     monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "unlink", fail_to_remove)
     with pytest.raises(OSError, match="Input/output"), host.savepoint():
         host.write("file", "new")
     assert host.read("file").content == "old"

@@ -25,14 +25,13 @@ from weakincentives.filesystem.events import FilesystemEvent
 from weakincentives.filesystem.paths import InvalidPathError
 from weakincentives.filesystem.snapshot_manager import SnapshotInfo, SnapshotManager
 from weakincentives.filesystem.testing import MockFilesystem
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import temporary_name
+from weakincentives.posix import fault_hook, temporary_name
 
 POINTS = (manager.EXPORTED, *shelf.FAULT_POINTS)
 _LEAVE_A_MESS = """
 import os, sys
 from pathlib import Path
-from weakincentives.posix.tempnames import temporary_name
+from weakincentives.posix import temporary_name
 
 hidden = Path(sys.argv[1]) / temporary_name()
 hidden.mkdir(0o700)

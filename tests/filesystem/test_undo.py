@@ -10,7 +10,9 @@ import pytest
 from tests.posix.forks import is_killed_at
 from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.host.snapshots import commits
 from weakincentives.filesystem.host.snapshots.store import CallStates
+from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import fault_hook
 
 Files = HostFilesystem | InMemoryFilesystem
@@ -248,6 +250,28 @@ def test_a_save_just_after_a_call_is_not_taken_for_what_the_call_left(
     assert contents(host) == {"a": MINE}
 
 
+@pytest.mark.parametrize("more", [b"", b"more"])
+def test_a_file_that_changes_its_size_while_a_call_is_recorded_is_stored_whole(
+    host: HostFilesystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
+    states: list[CallStates] = []
+    host.write("a", OLD)
+    host.snapshot()
+    host.subscribe_changes(lambda changes: states.append(host.record_changes(changes)))
+    store = commits.store_content
+
+    def save_first(batch: PackTransaction, descriptor: int, size: int) -> str | None:
+        if not states and (tmp_path / "root/a").stat().st_size == len(NEW):
+            (tmp_path / "root/a").write_bytes(more)  # in place, after its size was asked for
+        return store(batch, descriptor, size)
+
+    monkeypatch.setattr(commits, "store_content", save_first)
+    host.write("a", NEW)
+    [state] = states
+    assert state.later is not None
+    assert host.view(state.later).read_bytes("a").content == more
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_an_undo_is_reported_and_can_be_undone_with_its_directories(
     host: HostFilesystem, *, inside: bool
@@ -301,3 +325,25 @@ def test_two_snapshots_are_compared_by_the_ids_of_their_trees(host: HostFilesyst
     after = host.snapshot()
     assert host.compare(before, after) == ["d/a", "n", "n/c"]
     assert host.compare(after, after) == []
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_view_is_as_good_as_a_snapshot_also_one_of_another_store(
+    host: HostFilesystem, tmp_path: Path, is_kept: bool
+) -> None:
+    (tmp_path / "other").mkdir()
+    with HostFilesystem(tmp_path / "other", git_dir=tmp_path / "foreign") as other:
+        other.write("d/a", OLD)
+        before = other.snapshot()
+        other.write("d/a", NEW)
+        after = other.snapshot()
+        host.write("d/a", NEW)
+        host.write("d/mine", MINE)
+        with host.savepoint() as savepoint:
+            host.restore(other.view(before), expect=other.view(after))
+            assert contents(host) == {"d/a": OLD, "d/mine": MINE}
+            savepoint.release() if is_kept else savepoint.rollback()
+        assert contents(host) == {"d/a": OLD if is_kept else NEW, "d/mine": MINE}
+        host.write("d/a", MINE)
+        with pytest.raises(StaleRestoreError):
+            host.restore(other.view(before), expect=other.view(after))

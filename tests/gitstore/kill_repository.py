@@ -14,19 +14,19 @@ from pathlib import Path
 
 from weakincentives.gitstore.repository import Repository
 from weakincentives.gitstore.trees import FILE, TreeEntry, encode_tree
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 ROOT = Path("/workspace")
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 
 
-def snapshot(repository: Repository, name: str, content: bytes) -> str:
+def snapshot(repository: Repository, name: str, content: bytes, *, wait: bool = True) -> str:
     """Make a snapshot of one file; return its commit."""
     with repository.lock(), repository.objects.begin_pack() as batch:
         blob = batch.add("blob", content)
         tree = batch.add("tree", encode_tree([TreeEntry("f", FILE, blob)]))
         return repository.commit(
-            tree, snapshot_id=name, created_at=MOMENT, tag=f"tag {name}", batch=batch
+            tree, snapshot_id=name, created_at=MOMENT, tag=f"tag {name}", batch=batch, wait=wait
         )
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.gitstore.gitcommand import git
-from tests.gitstore.kill_repository import ROOT, snapshot
+from tests.gitstore.kill_repository import MOMENT, ROOT, snapshot
 from tests.gitstore.power import lose, restart
 from weakincentives.gitstore import commit_log
 from weakincentives.gitstore.commit_log import LOG, CommitLog, LoggedCommit
-from weakincentives.gitstore.refs import MAIN, PINS
+from weakincentives.gitstore.directory import MAIN, PINS
 from weakincentives.gitstore.repository import Repository
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 FILES = ("pack", "idx", "pin", "main")
 SOME = [each for n in range(1, 5) for each in itertools.combinations(FILES, n)]
@@ -35,13 +35,13 @@ class Disk:
         self.steps: list[tuple[str, str]] = []
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, self._syncing(getattr(os, name)))
-        rename = Path.rename
+        rename = os.rename
 
-        def renamed(path: Path, target: Path) -> Path:
-            self.steps.append(("name", target.name))
-            return rename(path, target)
+        def renamed(path: str, target: str) -> None:
+            self.steps.append(("name", Path(target).name))
+            rename(path, target)
 
-        patch.setattr(Path, "rename", renamed)
+        patch.setattr(os, "rename", renamed)
 
     def _syncing(self, function: Callable[[int], None]) -> Callable[[int], None]:
         def call(descriptor: int) -> None:
@@ -89,6 +89,19 @@ def test_a_small_commit_waits_for_the_disk_once(
     assert {name for _, name in disk.steps[1:]} >= {"main", "second"}
 
 
+def test_a_commit_that_need_not_wait_is_in_the_log_all_the_same(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        commit = snapshot(repository, "second", b"second", wait=False)
+    assert not [step for step in disk.steps if step[0] == "sync"]
+    for path in files_of(repository, commit, "second").values():
+        lose(path, "empty")
+    restart(repository.git_dir)
+    check_complete(repository.git_dir, ["first", "second"])
+
+
 @pytest.mark.parametrize("lost", SOME)
 @pytest.mark.parametrize("how", WAYS)
 def test_files_that_a_power_failure_lost_are_written_again(
@@ -100,6 +113,17 @@ def test_files_that_a_power_failure_lost_are_written_again(
         lose(files[each], how)
     restart(repository.git_dir)
     check_complete(repository.git_dir, ["first", "second"])
+
+
+@pytest.mark.parametrize("how", WAYS[1:])
+def test_another_name_of_a_commit_that_was_lost_with_its_ref_is_dropped(
+    repository: Repository, how: str
+) -> None:
+    commit = snapshot(repository, "second", b"second")
+    assert repository.name_again("second", commit, MOMENT) is not None
+    lose(files_of(repository, commit, "second")["pin"], how)
+    restart(repository.git_dir)
+    check_complete(repository.git_dir, ["first", "second"]).gc()
 
 
 def test_without_a_restart_nothing_is_written_again(repository: Repository) -> None:
@@ -166,6 +190,18 @@ def test_a_full_log_is_emptied_once_its_files_are_on_the_disk(
     assert len([name for name in done if name.endswith(".idx")]) == len(names) - 1
     restart(repository.git_dir)
     check_complete(repository.git_dir, names)
+
+
+def test_a_closed_repository_keeps_its_log_and_frees_the_rest(repository: Repository) -> None:
+    snapshot(repository, "second", b"second")
+    repository.close()
+    assert (repository.git_dir / LOG).stat().st_size < 4096
+    again = Repository.open(repository.git_dir)
+    snapshot(again, "third", b"third")
+    assert (repository.git_dir / LOG).stat().st_size == commit_log._CAPACITY
+    again.close()
+    restart(repository.git_dir)
+    check_complete(repository.git_dir, ["first", "second", "third"])
 
 
 def test_pruned_snapshots_stay_pruned(repository: Repository) -> None:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.gitstore.gitcommand import git, new_repository
 from tests.sizes import size
-from weakincentives.gitstore.commits import (
+from weakincentives.gitstore.objects import ObjectError, ObjectStore
+from weakincentives.gitstore.trees import (
     commit_references,
     decode_commit,
     encode_commit,
     tag_reference,
 )
-from weakincentives.gitstore.objects import ObjectError, ObjectStore
 
 REF = "1" * 40
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)

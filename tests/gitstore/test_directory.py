@@ -18,7 +18,7 @@ from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.gitstore import directory as gitdir
 from weakincentives.gitstore.directory import GitDirectory
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 def state(path: Path) -> list[tuple[str, int, bytes]]:
@@ -172,7 +172,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 LEAVE = """
 import sys
 from pathlib import Path
-from weakincentives.posix.tempnames import temporary_name
+from weakincentives.posix import temporary_name
 (Path(sys.argv[1]) / temporary_name()).write_text("left")
 """
 

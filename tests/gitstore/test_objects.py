@@ -1,5 +1,6 @@
 """The object store: objects are stored once, verified when read, and written all or none."""
 
+import gc
 import os
 import random
 import signal
@@ -13,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.gitstore.gitcommand import git, git_hash_object, new_repository
 from weakincentives.gitstore import objects
 from weakincentives.gitstore.objects import ObjectError, ObjectStore, is_object_id
-from weakincentives.gitstore.pack_writer import hash_object
-from weakincentives.posix.faults import fault_hook
+from weakincentives.gitstore.pack_reader import hash_object
+from weakincentives.posix import fault_hook
 
 POINTS = ["objects.packed", "objects.indexed", "objects.named", "objects.visible"]
 
@@ -88,13 +90,28 @@ def test_a_large_batch_does_not_look_for_packs_again(
     looked: list[None] = []
     refresh = ObjectStore.refresh
 
-    def counted(self: ObjectStore) -> None:
+    def counted(self: ObjectStore, *, sweep: bool = False, closely: bool = False) -> None:
         looked.append(None)
-        refresh(self)
+        refresh(self, sweep=sweep, closely=closely)
 
     monkeypatch.setattr(ObjectStore, "refresh", counted)
     put(store, *(b"%d" % number for number in range(1_000)))
     assert len(looked) <= 2
+
+
+def test_closing_a_store_closes_its_packs_at_once(repository: Path) -> None:
+    gc.disable()
+    try:
+        before = open_descriptors()
+        for _ in range(2):  # written, then found
+            store = ObjectStore(repository / "objects")
+            put(store, b"a")
+            assert store.read(hash_object("blob", b"a"))[1] == b"a"
+            store.close()
+            del store
+        assert open_descriptors() == before
+    finally:
+        gc.enable()
 
 
 def test_objects_that_another_instance_wrote_are_found(
@@ -247,6 +264,7 @@ def test_what_is_damaged_is_stored_again_and_then_found(
     assert not next_one.is_packed(name)
     assert next_one.read(small)[1] == b"small"  # what is undamaged beside it is still there
     assert put(next_one, large, b"small") == [name, small]
+    store.refresh(closely=True)  # it has the file open that was changed in place
     for reader in (store, next_one, ObjectStore(repository / "objects")):
         assert b"".join(reader.chunks(name)) == large
         assert reader.is_packed(small)
@@ -467,7 +485,7 @@ def die_at(point: str, repository: Path, work: str) -> None:
     script = f"""
 import os, signal, sys
 from pathlib import Path
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.gitstore.objects import ObjectStore
 def hook(point):
     if point == {point!r}:

@@ -18,8 +18,14 @@ from tests.descriptors import open_descriptors
 from tests.gitstore.gitcommand import git, git_hash_object, new_repository
 from weakincentives.gitstore import pack_reader as packs
 from weakincentives.gitstore import pack_writer as packing
-from weakincentives.gitstore.pack_reader import MAX_OBJECT_SIZE, Pack, PackError, apply_delta
-from weakincentives.gitstore.pack_writer import PackWriter, hash_object
+from weakincentives.gitstore.pack_reader import (
+    MAX_OBJECT_SIZE,
+    Pack,
+    PackError,
+    apply_delta,
+    hash_object,
+)
+from weakincentives.gitstore.pack_writer import PackWriter
 
 ALIKE = [
     "".join(f"line {n} {'changed' if n == number else ''}\n" for n in range(200)).encode()

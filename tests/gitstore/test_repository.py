@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,11 @@ from tests.gitstore.gitcommand import git, git_hash_object
 from tests.gitstore.kill_repository import MOMENT, ROOT, snapshot
 from weakincentives.errors import SnapshotError
 from weakincentives.gitstore import objects
-from weakincentives.gitstore.refs import Refs
+from weakincentives.gitstore.directory import Refs
 from weakincentives.gitstore.repository import Repository, StoreSize, default_git_dir
 from weakincentives.gitstore.trees import DIRECTORY, FILE, LINK, TreeEntry, encode_tree
 from weakincentives.gitstore.verify import SnapshotProblem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 @pytest.fixture
@@ -319,6 +319,32 @@ def test_a_damaged_ref_is_told_and_can_be_pruned(
     repository.prune(["one"])
     repository.gc()
     assert (ids(repository), repository.verify(), fsck(repository)) == (["two", "three"], [], "")
+
+
+def test_another_name_keeps_a_snapshot_and_has_its_own_date(repository: Repository) -> None:
+    ref = snapshot(repository, "first", b"first")
+    later = MOMENT + timedelta(hours=1, microseconds=7)
+    name = str(repository.name_again("first", ref, later))
+    (first, again) = repository.commits()
+    assert (again.ref, again.tree, again.snapshot_id) == (ref, first.tree, name)
+    assert (again.created_at, again.tag) == (later, None)
+    assert repository.verify() == []
+    repository.prune(["first"])
+    repository.gc()
+    assert [each.snapshot_id for each in repository.commits()] == [name]
+    assert content(repository, ref) == b"first"
+    repository.prune([name])
+    repository.gc()
+    assert ref not in repository.objects
+
+
+def test_only_the_latest_snapshot_gets_another_name(repository: Repository) -> None:
+    first = snapshot(repository, "first", b"first")
+    second = snapshot(repository, "second", b"second")
+    assert repository.name_again("first", first, MOMENT) is None
+    repository.prune(["second"])
+    assert repository.name_again("second", second, MOMENT) is None
+    assert repository.name_again("first", first, MOMENT) is not None
 
 
 def test_a_ref_to_another_snapshot_is_reported(repository: Repository) -> None:
@@ -652,7 +678,7 @@ def test_a_repository_is_removed_when_nobody_uses_it(repository: Repository) -> 
 USER = """
 import sys
 from pathlib import Path
-from weakincentives.gitstore.refs import Refs
+from weakincentives.gitstore.directory import Refs
 from weakincentives.gitstore.repository import Repository
 with Repository.open(Path(sys.argv[1])).prevent_removal():
     print("in use", flush=True)

@@ -17,7 +17,7 @@ import os, signal, sys
 from pathlib import Path
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.mcp import McpWorkspace, serve_stdio
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 root, action, wanted = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 seen = 0

@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.mcp.serving import call, fail, serve, text_of
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.history.log import RecordLog
 from weakincentives.mcp import McpWorkspace, steps
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.sandbox import LocalSandbox
 
 
@@ -56,12 +55,11 @@ def undo(call: int) -> tuple[str, dict[str, Any]]:
 
 
 @contextmanager
-def full_log(only: int | None = None) -> Iterator[None]:
-    """Let the record file refuse all records, or the one with this number, as a full disk does."""
-    numbers = count(1)
+def full_log(where: str = "record.writing") -> Iterator[None]:
+    """Let the record file refuse all records, or all notes of a start, as a full disk does."""
 
     def fail(point: str) -> None:
-        if point == "record.writing" and only in (None, next(numbers)):
+        if point == where:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with fault_hook(fail):
@@ -210,7 +208,7 @@ def test_a_command_whose_start_cannot_be_recorded_says_so(root: Path) -> None:
             options = {"sandbox": sandbox, "history_directory": root.parent / "calls"}
             async with serve(files, **options) as served:
                 client = await served.connect()
-                with full_log(only=1):
+                with full_log("note.writing"):
                     done = await call(client, "shell_execute", command=["touch", "new"])
                 assert "cannot be undone if the server is killed while it runs" in done
                 assert "No space left" in done

@@ -11,7 +11,7 @@ from mcp import Client
 from tests.mcp.serving import serve
 from tests.sizes import size
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.sandbox import LocalSandbox
 
 Call = tuple[str, dict[str, Any]]
@@ -107,7 +107,9 @@ class Workplace:
         raise AssertionError(f"The save is lost: {review['calls']}")
 
     def has_save(self) -> bool:
-        return self.path.is_file() and self.path.read_text().endswith(MINE)
+        """Return whether the save is there; it goes with its directory, which may be moved."""
+        places = (self.path, self.root / "e" / "a.txt")
+        return any(each.is_file() and each.read_text().endswith(MINE) for each in places)
 
 
 def calls(*given: Call) -> Work:

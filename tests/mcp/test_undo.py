@@ -9,7 +9,7 @@ from mcp.types import ListRootsResult, Root
 from pydantic import FileUrl
 
 from tests.mcp.serving import Served, call, fail, run
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 def write(client, path, content):
@@ -371,5 +371,31 @@ def test_only_the_chosen_file_of_a_deleted_directory_comes_back(tmp_path: Path) 
         assert [each.name for each in (root / "d").iterdir()] == ["a.txt"]
         await call(client, "undo", paths=["d/b.txt"], call=1)
         assert {each.name for each in (root / "d").iterdir()} == {"a.txt", "b.txt"}
+
+    run(root, work)
+
+
+def test_an_undo_of_the_last_call_stores_nothing_and_later_saves_are_steps(tmp_path: Path) -> None:
+    root, store = tmp_path / "w", tmp_path / "w.git"
+    root.mkdir()
+    (root / "a.txt").write_text("old\n")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        for content in ("1\n", "2\n"):
+            await write(client, "a.txt", content)
+        stored = {each for each in store.rglob("*") if each.is_file()}
+        await call(client, "undo")
+        await call(client, "undo")
+        assert {each for each in store.rglob("*") if each.is_file()} == stored
+        (root / "a.txt").write_text("mine\n")
+        await call(client, "edit_file", path="a.txt", edits=[{"oldText": "m", "newText": "f"}])
+        assert "call 5: change by the user: a.txt\n- call 6: edit_file" in await call(
+            client, "review"
+        )
+        await call(client, "undo")
+        assert (root / "a.txt").read_text() == "mine\n"
+        await call(client, "undo", call=5)
+        assert (root / "a.txt").read_text() == "old\n"
 
     run(root, work)

@@ -4,7 +4,7 @@ import os
 import traceback
 from collections.abc import Callable
 
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 KILLED = 7
 

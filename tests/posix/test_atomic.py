@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.posix import atomic
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, atomic, fault_hook
 
 # a name of this machine whose maker is long gone: no process has such a number
 LEFT = f"{RESERVED_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino:x}-999999999-1-"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.posix import tempnames
-from weakincentives.posix.tempnames import (
+from weakincentives.posix import paths
+from weakincentives.posix.paths import (
     RESERVED_PREFIX,
     is_leftover,
     is_temporary,
@@ -17,23 +17,23 @@ from weakincentives.posix.tempnames import (
 )
 
 YEAR = 365 * 86_400.0
-NAMING = "from weakincentives.posix import tempnames as l; print(l.temporary_name(), flush=True)"
+NAMING = "from weakincentives.posix import paths as l; print(l.temporary_name(), flush=True)"
 
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    tempnames._namespace.cache_clear()
-    tempnames._own_prefix.cache_clear()
+    paths._namespace.cache_clear()
+    paths._own_prefix.cache_clear()
 
 
 def named(pid: object, start: object, namespace: str | None = None) -> str:
-    namespace = tempnames._namespace() if namespace is None else namespace
+    namespace = paths._namespace() if namespace is None else namespace
     return f"{RESERVED_PREFIX}{namespace}-{pid}-{start}-0"
 
 
 def started(pid: int) -> str:
     """Return the start time of a living process, as names hold it."""
-    identity = tempnames._identity(pid)
+    identity = paths._identity(pid)
     assert identity
     return identity.partition("-")[2]
 
@@ -57,7 +57,7 @@ def test_what_a_living_process_made_is_no_leftover_however_old() -> None:
 
 
 def test_what_a_dead_process_made_is_a_leftover_however_young() -> None:
-    script = "from weakincentives.posix.tempnames import temporary_name as n; print(n())"
+    script = "from weakincentives.posix.paths import temporary_name as n; print(n())"
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
@@ -150,8 +150,8 @@ class NoProc(type(Path())):
 def test_without_proc_a_process_that_can_be_signalled_is_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tempnames, "Path", NoProc)
-    assert tempnames._namespace() == "0"
+    monkeypatch.setattr(paths, "Path", NoProc)
+    assert paths._namespace() == "0"
     assert not is_leftover(temporary_name(), 60)
     assert is_leftover(temporary_name(), YEAR)  # the number may have been given to another
     with subprocess.Popen(["true"]) as child:
@@ -164,14 +164,14 @@ def test_without_proc_a_process_of_another_user_is_alive(monkeypatch: pytest.Mon
     def refused(pid: int, number: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(tempnames, "Path", NoProc)
+    monkeypatch.setattr(paths, "Path", NoProc)
     monkeypatch.setattr(os, "kill", refused)
     assert not is_leftover(named(1, 0), 60)
 
 
 HIDDEN = """
 import os, sys
-from weakincentives.posix.tempnames import is_leftover
+from weakincentives.posix.paths import is_leftover
 os.setgid(65534)
 os.setuid(65534)
 print(os.path.exists(f"/proc/{os.getppid()}"), is_leftover(sys.argv[1], 0.0))

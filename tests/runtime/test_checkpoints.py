@@ -15,7 +15,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     SnapshotableFilesystem,
 )
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.runtime.checkpoints import SessionFile, checkpoint, rollback_to
 from weakincentives.runtime.session import Session, SnapshotFormatError
 

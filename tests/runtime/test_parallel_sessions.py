@@ -46,7 +46,7 @@ from weakincentives.runtime.session import (
     TransactionEndedError,
     append_all,
 )
-from weakincentives.runtime.session.draft import Draft
+from weakincentives.runtime.session.store import Draft
 from weakincentives.runtime.transactions import read_consistently, transaction
 
 ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", size(150, 10_000)))
@@ -468,6 +468,23 @@ def test_a_call_sends_its_request_once_whatever_others_do_meanwhile(mine: str, t
         assert session[Total].all() == total((Total(3),), Added(2))  # as one after the other
 
 
+def test_a_reducer_runs_once_on_an_event_that_is_logged_too():
+    session = new_session()
+    folded: list[str] = []
+
+    def count_calls(items: tuple[Note, ...], event: ToolInvoked) -> tuple[Note, ...]:
+        folded.append(event.tool)
+        return (*items, Note(len(folded)))
+
+    session[Note].register(ToolInvoked, count_calls)
+    with transaction(session):
+        session.dispatch(LOGGED)
+        session.dispatch(LATER)
+        assert session[ToolInvoked].all() == (LOGGED, LATER)
+    assert session[Note].all() == (Note(1), Note(2))
+    assert folded == ["earlier", "later"]
+
+
 def test_calls_that_read_and_write_the_same_all_succeed_however_many_there_are():
     session = new_session()
 
@@ -699,7 +716,7 @@ def test_going_back_and_forth_in_a_call_ends_at_each_of_its_moments():
 
 
 def test_a_call_waits_for_its_turn_and_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weakincentives.runtime.session.draft.TURN_TIMEOUT", 0.0)
+    monkeypatch.setattr("weakincentives.runtime.session.store.TURN_TIMEOUT", 0.0)
     session = new_session()
     failures: list[BaseException] = []
 

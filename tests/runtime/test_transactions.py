@@ -20,10 +20,10 @@ from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
     LinkCreated,
-    ReadableFilesystem,
     Savepoint,
     time_limit,
 )
+from weakincentives.filesystem.host import SnapshotFilesystem
 from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.runtime import ToolInvoked
@@ -416,7 +416,7 @@ class CountsLooks(HostFilesystem):
 
     looks = 0
 
-    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+    def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         self.looks += 1
         return super().view(snapshot)
 
@@ -551,14 +551,35 @@ def test_what_is_rolled_back_with_a_command_is_named_and_can_be_had_back(
         files.write("a", "old")
         with (
             pytest.raises(ValueError, match="cancelled"),
-            transaction(Session(), files, bypasses_filesystem=True),
+            transaction(Session(), files, bypasses_filesystem=True) as step,
         ):
             (tmp_path / "root" / "a").write_text("mine")  # a person, or the command
             raise ValueError("cancelled")
         assert files.read("a").content == "old"
         assert files.replaced is not None
+        [result] = step.rollbacks
+        assert (result.displaced, result.before) == (("a",), files.replaced)
+        assert result.after is not None
+        assert files.view(result.after).read("a").content == "old"
         (message,) = [each.message for each in caplog.records if "Rolled back" in each.message]
         assert message.count("a. To get") == 1
         assert str(files.replaced.snapshot_id) in message
         files.restore(files.replaced, paths=["a"])
         assert files.read("a").content == "mine"
+
+
+def test_what_the_rollback_of_a_call_left_alone_is_in_its_result(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
+        files.write("a", "old")
+        with transaction(Session(), files) as step:
+            files.write("a", "new")
+            (tmp_path / "root" / "a").write_text("mine")
+            step.rollback()
+        [result] = step.rollbacks
+        [kept] = result.kept
+        assert (kept.path, files.read(kept.other).content) == ("a", "old")
+        assert files.read("a").content == "mine"
+        with transaction(Session(), files) as step:
+            files.write("b", "new")
+        assert step.rollbacks == []

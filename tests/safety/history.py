@@ -17,8 +17,7 @@ from tests.filesystem.trees_on_disk import State, clear, difference, lay_out, st
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.gitstore.repository import Repository
 from weakincentives.history import find_changes
-from weakincentives.posix import RootedDirectory
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, RootedDirectory
 
 OLD_DATE, NEW_DATE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.safety.changes import CHANGES, Change
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 def dies_at(index: int, change: Change, root: Path) -> bool:

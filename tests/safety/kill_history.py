@@ -26,7 +26,7 @@ from tests.safety.history import (
     is_open,
 )
 from weakincentives.errors import WinkError
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 RECOVERY = "recovery"
 _FEW = 25  # points of a recovery, which has more of them the earlier it was cut off

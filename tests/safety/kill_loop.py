@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.safety.places import temporary_names, visible
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX
 
 RECORD = 1_000
 TREE = {f"d{d}/sub/f{f}": f"{d}-{f} " * 40 for d in range(3) for f in range(4)}

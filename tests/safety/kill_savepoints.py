@@ -26,7 +26,7 @@ from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_ou
 from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.testing.contract import read_state as visible_state
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 Work = Callable[[], object]
 

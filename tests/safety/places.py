@@ -15,8 +15,7 @@ from typing import Literal
 from unittest import mock
 
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem
-from weakincentives.posix import rooted
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, rooted
 
 Opener = Literal["openat2", "steps"]
 Fingerprint = dict[str, tuple[int, int, int, str]]

@@ -10,8 +10,7 @@ from pathlib import Path
 from tests.filesystem.trees_on_disk import State, difference, state_of
 from tests.safety.places import temporary_names
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 
 @dataclass

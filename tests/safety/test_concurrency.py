@@ -14,8 +14,7 @@ from tests.safety.worker import content, is_whole, work
 from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.host.journal import journal
-from weakincentives.posix import atomic
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import atomic, fault_hook
 
 ROUNDS = size(3_000, 50_000)
 THREADS = 8
@@ -273,7 +272,7 @@ def test_a_forked_child_uses_names_of_its_own(light_directory: Path) -> None:
     script = """
 import os, sys
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 fs = HostFilesystem(sys.argv[1])
 fs.write("warm", "x")
 names = []

@@ -13,8 +13,7 @@ import pytest
 
 from tests.safety.changes import CHANGES, prepare
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import atomic
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, atomic
 
 Inode = int
 

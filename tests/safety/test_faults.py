@@ -21,8 +21,7 @@ import weakincentives
 from tests.safety.changes import CHANGES, Change, prepare
 from tests.safety.places import ROOT, temporary_names, visible
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import atomic
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import atomic, fault_hook
 
 SOURCES = Path(weakincentives.__file__).parent.rglob("*.py")
 NAMED = {

@@ -17,7 +17,7 @@ from tests.safety.history import OPERATIONS, Stage, check, check_store, hidden_n
 from tests.safety.places import mounted
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import DEFAULT_LIMITS, HostFilesystem, Limits
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.runtime import checkpoint, rollback_to, transaction
 from weakincentives.runtime.checkpoints import SessionFile
 from weakincentives.runtime.session import Session

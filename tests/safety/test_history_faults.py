@@ -18,7 +18,7 @@ from tests.safety.test_faults import CODES, nth_call_fails
 from tests.sizes import size
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 

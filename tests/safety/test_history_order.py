@@ -14,9 +14,9 @@ import pytest
 
 from tests.safety.history import OPERATIONS, Stage
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.host.journal import rollback
-from weakincentives.history import entries
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.filesystem.host.journal import completion
+from weakincentives.history import entries, slots
+from weakincentives.posix import RESERVED_PREFIX
 
 LOG = "wink-log"
 RECORD = "record"
@@ -46,15 +46,15 @@ class Recorder:
         """Record what is done from now on."""
         for name in ("rename", "unlink", "rmdir", "mkdir", "symlink", "link"):
             patch.setattr(os, name, self._naming(getattr(os, name)))
-        for name in ("rename", "exchange"):
-            patch.setattr(entries, name, self._moving(getattr(entries, name)))
+        for module, name in ((entries, "rename"), (slots, "rename"), (slots, "exchange")):
+            patch.setattr(module, name, self._moving(getattr(module, name)))
         patch.setattr(os, "chmod", self._changing_mode(os.chmod))
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, self._syncing("sync", getattr(os, name)))
         patch.setattr(os, "write", self._writing(os.write))
         patch.setattr(os, "pwrite", self._writing(os.pwrite))
-        syncing = self._syncing("sync all", rollback.sync_filesystem)
-        patch.setattr(rollback, "sync_filesystem", syncing)
+        syncing = self._syncing("sync all", completion.sync_filesystem)
+        patch.setattr(completion, "sync_filesystem", syncing)
 
     def _naming(self, function: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: str | int | Path, **options: int) -> None:

@@ -16,7 +16,7 @@ from tests.safety.test_history_kills import run
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.gitstore.repository import Repository
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 THREADS = 8
 

@@ -14,7 +14,8 @@ import pytest
 
 from tests.safety.savepoints import WORKS, Expected, Stage, laid_out
 from weakincentives.filesystem import HostFilesystem, PathChange
-from weakincentives.posix.faults import fault_hook
+from weakincentives.history import rollback
+from weakincentives.posix import fault_hook
 
 PATHS = ("file", "tree/one", "tree/sub/deep", "gone/a/file", "new/deep/file", "new/sub/deep")
 Save: TypeAlias = Callable[[Path, bytes], None]
@@ -144,9 +145,8 @@ def test_a_save_is_lost_to_a_rollback_that_does_not_compare(
     light_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check itself is checked."""
-    from_rollback = "weakincentives.filesystem.host.journal.rollback."
-    monkeypatch.setattr(from_rollback + "is_ours", lambda *_: True)
-    monkeypatch.setattr(from_rollback + "resembles", lambda *_: True)
+    monkeypatch.setattr(rollback.Rollback, "_is_ours", lambda *_: True)
+    monkeypatch.setattr(rollback, "resembles", lambda *_: True)
     stage = laid_out(light_directory / "stage", "write")
     with HostFilesystem(stage.root, git_dir=stage.base / "store") as fs:
         savepoint = fs.savepoint()

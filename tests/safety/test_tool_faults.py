@@ -12,7 +12,7 @@ import pytest
 
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session

@@ -21,7 +21,7 @@ from tests.safety.kill_history import Child, working
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.gitstore.repository import Repository
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 FAULTS: dict[str, BaseException | None] = {
     "kill": None,

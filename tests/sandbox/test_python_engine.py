@@ -19,7 +19,6 @@ from weakincentives.contrib.evaluation import (
     Evaluator,
     FilesystemWorkspace,
     PythonEngine,
-    create_engine,
 )
 from weakincentives.sandbox import LocalSandbox
 
@@ -192,18 +191,19 @@ def test_printed_text_cannot_look_like_an_answer(local: LocalSandbox):
 
 
 def test_code_that_answers_for_its_driver_gains_nothing(local: LocalSandbox):
-    last = json.dumps({"has_ended": True})
-    for forged, problem in (
-        ('{"write": ["../outside", "x", "overwrite"]}\n', "Path escapes root"),
-        ('{"read": "../outside"}\n', "Path escapes root"),
-        ('{"variable": ["x", "1"]}\n' * 2 + '{"variable": ["y", "2"]}\n', "more than the limits"),
-        ('{"stdout": "' + "x" * 10**5 + '"}\n', None),
-        ("[]\n", "exit code 137"),
+    for message, problem in (
+        ({"writes": [["../outside", "x", "overwrite"]]}, "Path escapes root"),
+        ({"reads": ["../outside"]}, "Path escapes root"),
+        ({"globals": {"x": "1", "y": "2"}}, "more than the limits"),
+        ({"stdout": "x" * 10**5}, None),
+        ([], "exit code 137"),
     ):
+        last = {**message, "has_ended": True} if isinstance(message, dict) else message
+        forged = json.dumps(last) + "\n"
         pipe = "f'/proc/{os.getppid()}/fd/1'"
         text = f"import os\nopen({pipe}, 'w').write(forged)\nos.kill(os.getppid(), 9)"
         limits = EvalLimits(max_global_length=10**6, max_globals=1, max_seconds=60)
-        result = evaluate(local, text, limits, globals={"forged": json.dumps(forged + last)})
+        result = evaluate(local, text, limits, globals={"forged": json.dumps(forged)})
         assert len(result.stdout) <= limits.max_output_length
         assert (problem or "") in (result.error.message if result.error else "")
         assert (result.error is None) == (problem is None)
@@ -225,9 +225,7 @@ def test_a_sandbox_without_python_is_named(local: LocalSandbox):
         EngineUnavailableError, match="no Python: 'python-is-not-here' was not found"
     ):
         Evaluator(engine).evaluate(EvalParams("1"), FilesystemWorkspace(local.filesystem))
-    with pytest.raises(EngineUnavailableError, match="needs a sandbox"):
-        create_engine("python")
-    assert create_engine("python", sandbox=local).bypasses_filesystem
+    assert engine.bypasses_filesystem
 
 
 def test_a_python_that_does_not_work_is_named(local: LocalSandbox, tmp_path: Path):

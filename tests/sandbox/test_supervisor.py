@@ -221,12 +221,14 @@ def test_a_process_that_is_killed_while_it_waits_is_replaced(root: Path, generat
     with LocalSandbox(root) as sandbox:
         for _ in range(3):
             assert sandbox.exec(["true"]).success
-        killed = [os.pidfd_open(pid) for pid in members(generation)]
+        chosen = members(generation)  # once: others may be started meanwhile
+        ending = set(chosen)
         if generation == 3:  # their supervisors exit too, when they notice it
-            killed += [os.pidfd_open(pid) for pid in members(2)]
-        for pid in members(generation):
+            ending |= {parent for pid, _, parent, _ in supervisor.processes() if pid in chosen}
+        ended = [os.pidfd_open(pid) for pid in ending]
+        for pid in chosen:
             os.kill(pid, signal.SIGKILL)
-        for each in killed:
+        for each in ended:
             assert select.select([each], [], [], LONG)[0]
             os.close(each)
         for number in range(3):

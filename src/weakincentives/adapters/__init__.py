@@ -2,7 +2,6 @@
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
-from weakincentives.adapters.context_windows import find_context_window
 from weakincentives.adapters.errors import (
     AdapterError,
     AuthenticationError,
@@ -23,6 +22,7 @@ from weakincentives.adapters.events import (
     ModelResponded,
     RequestRetried,
 )
+from weakincentives.adapters.loop.compaction import find_context_window
 from weakincentives.adapters.loop.executor import ToolExecutor
 from weakincentives.adapters.messages import (
     AssistantMessage,

@@ -16,11 +16,26 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
 
 from weakincentives.cli.background import run_beside
-from weakincentives.cli.markdown import THEME
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 
+THEME = Theme(
+    {
+        "markdown.h1": "bold underline",
+        "markdown.h2": "bold underline",
+        "markdown.h3": "bold",
+        "markdown.code": "cyan",
+        "markdown.code_block": "cyan",
+        "markdown.block_quote": "dim",
+        "markdown.item.bullet": "bold",
+        "markdown.item.number": "bold",
+        "markdown.link": "none",
+        "markdown.link_url": "underline",
+    }
+)
+"""Styles that are readable on dark and on light terminals."""
 NOTICE_AFTER = 10.0
 """Seconds after which a wait is reported where there is no terminal."""
 _SHOW_AFTER = 0.3  # seconds; what is shorter would only flicker

@@ -6,38 +6,43 @@ command to decide about it.
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
-from weakincentives.cli.completion import complete_run
-from weakincentives.cli.config import ConfigError
-from weakincentives.cli.listing import print_runs, run_facts
+from weakincentives.cli import status
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.run.digest import cache_directory
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.recovery import changed_paths, list_names
-from weakincentives.cli.runs import find_run, is_incomplete, read_run, run_directory
+from weakincentives.cli.run.recovery import changed_paths, without_parents
+from weakincentives.cli.runs import (
+    complete_run,
+    find_run,
+    is_incomplete,
+    read_run,
+    run_directory,
+    set_aside,
+)
 from weakincentives.cli.state import (
+    ConfigError,
     calls_path,
     describe_history,
     exclusive_lock,
     list_histories,
 )
-from weakincentives.cli.status import BUSY, FINISHED, Run, State, describe_run, list_runs
 from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
-from weakincentives.cli.units import format_count, format_size, parse_duration
+from weakincentives.cli.units import format_count, format_size, list_names, parse_duration
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import open_files, read_record, workspace_path
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import diff
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.posix import fault_point
 
 EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
 _KEPT = "apply interrupted"
@@ -45,18 +50,8 @@ _HISTORY = "history of "
 _MAX_KEPT = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What would be lost with a run: text for the user, empty if it is proven to be nothing."""
-
-    fact: str = ""
-
-    def __bool__(self) -> bool:
-        """Return whether anything would be lost."""
-        return bool(self.fact)
-
-
-_NOT_DECIDED = Loss("not decided")
+Losses: TypeAlias = dict[status.Run, str]
+"""Runs with what would be lost with each, in words; empty if it is proven to be nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ class Selection:
     applied: bool = False
     everything: bool = False
 
-    def runs(self) -> tuple[dict[Run, Loss], dict[Run, Loss]]:
+    def runs(self) -> tuple[Losses, Losses]:
         """Return the runs to remove and those to keep, with what is lost with each.
 
         Raises:
@@ -77,14 +72,16 @@ class Selection:
         if self.names:
             found = [_find(name) for name in dict.fromkeys(self.names)]
             return {run: find_loss(run) for run in found}, {}
-        removed: dict[Run, Loss] = {}
-        kept: dict[Run, Loss] = {}
-        for run in list_runs():
-            if run.state in BUSY or not self.is_old(run.changed_at):
+        removed: Losses = {}
+        kept: Losses = {}
+        for run in status.list_runs():
+            if run.state in status.BUSY or not self.is_old(run.changed_at):
                 continue
-            wanted: frozenset[State] = frozenset({"applied"}) if self.applied else FINISHED
+            wanted: frozenset[status.State] = (
+                frozenset({"applied"}) if self.applied else status.FINISHED
+            )
             is_checked = self.everything or run.state in {*wanted, "damaged"}
-            loss = find_loss(run) if is_checked else _NOT_DECIDED
+            loss = find_loss(run) if is_checked else "not decided"
             is_wanted = run.state != _KEPT and (self.everything or not loss)
             (removed if is_wanted else kept)[run] = loss
         return removed, kept
@@ -94,28 +91,28 @@ class Selection:
         return self.older_than is None or datetime.now(UTC) - date > self.older_than
 
 
-def find_loss(run: Run) -> Loss:
+def find_loss(run: status.Run) -> str:
     """Return what would be lost with a run: undecided changes, or later edits."""
     if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
-        return Loss()
-    files = workspace_path(run.place)
+        return ""
     try:
         copy = open_copy(run.place)
-        if run.state not in FINISHED:
+        if run.state not in status.FINISHED:
             with Review(copy) as review:
-                waiting = changed_paths([*review.diff.entries, *review.withheld])
-            return Loss(f"not decided: {list_names(waiting)}" if waiting else "")
+                changes = (*review.diff.entries, *review.withheld)
+                waiting = without_parents(each.path for each in changes)
+            return f"not decided: {list_names(waiting)}" if waiting else ""
         edited = _find_edits(copy)
     except (CopyError, WinkError, OSError) as error:
-        return Loss(f"cannot be checked ({describe_error(error)}); its files are in {files}")
+        files = workspace_path(run.place)
+        return f"cannot be checked ({describe_error(error)}); its files are in {files}"
     if edited:
-        return Loss(f"edited since the review: {list_names(edited)}")
+        return f"edited since the review: {list_names(edited)}"
     record = read_run(run.place)
     if record is not None and record.displaced:
-        return Loss(
-            f"what a command displaced; wink undo {run.name} {min(record.displaced)} restores it"
-        )
-    return Loss()
+        step = min(record.displaced)
+        return f"what a command displaced; wink undo {run.id} {step} restores it"
+    return ""
 
 
 def _find_edits(copy: WorkingCopy) -> tuple[str, ...]:
@@ -127,8 +124,7 @@ def _find_edits(copy: WorkingCopy) -> tuple[str, ...]:
         seen = applied[-1].after if applied else copy.base
     with open_files(copy) as files:
         now = files.snapshot(tag="before cleaning")
-        changes = diff(files.view(seen), files.view(now), renames=False).entries
-        return changed_paths([each for each in changes if not is_tool_output(each.path)])
+        return changed_paths(files.view(seen), files.view(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +172,10 @@ def command(
     changes were applied, it changed nothing, or its copy was discarded, and the copy was not edited
     since. RUN names runs to remove instead. A removed run cannot be undone, shown or continued.
     """
-    _check_options(runs, older_than, applied=applied, everything=everything)
+    if applied and everything:
+        raise click.UsageError("--applied and --all exclude each other; use one")
+    if runs and (older_than or applied or everything):
+        raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
     selection = Selection(runs, _parse_age(older_than), applied, everything)
     chosen, kept = selection.runs()
     items = [
@@ -198,21 +197,10 @@ def command(
         raise click.exceptions.Exit(code)
 
 
-def _check_options(
-    runs: Sequence[str], older_than: str | None, *, applied: bool, everything: bool
-) -> None:
-    if applied and everything:
-        raise click.UsageError("--applied and --all exclude each other; use one")
-    if runs and (older_than or applied or everything):
-        raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
-
-
 class Cleaner:
     """Removes runs and files, one after the other, and continues after an error."""
 
-    def __init__(
-        self, runs: Mapping[Run, Loss], kept: Mapping[Run, Loss], items: Sequence[Item]
-    ) -> None:
+    def __init__(self, runs: Losses, kept: Losses, items: Sequence[Item]) -> None:
         """Begin with nothing removed."""
         self._runs = runs
         self._kept = kept
@@ -224,18 +212,18 @@ class Cleaner:
     def print_list(self) -> None:
         """Print what would be removed, what is lost with it, and what is kept."""
         for run, loss in self._runs.items():
-            print_runs([run], as_json=False)
+            status.print_runs([run], as_json=False)
             if loss:
-                echo(f"  lost with it: {loss.fact}", err=False)
+                echo(f"  lost with it: {loss}", err=False)
         for each in self._items:
             echo(f"{each.name}  {format_size(each.size_bytes)}", err=False)
         if not self._runs and not self._items:
             echo("Nothing to remove.")
         for run, loss in list(self._kept.items())[:_MAX_KEPT]:
-            advice = f"to decide: wink review {run.name}"
+            advice = f"to decide: wink review {run.id}"
             if run.state == "damaged":
-                advice = f"wink clean {run.name} removes it"
-            echo(f"kept: {run.name} ({run.state}, {loss.fact}); {advice}")
+                advice = f"wink clean {run.id} removes it"
+            echo(f"kept: {run.id} ({run.state}, {loss}); {advice}")
         if len(self._kept) > _MAX_KEPT:
             echo(f"kept: {len(self._kept) - _MAX_KEPT} more; wink review lists them")
 
@@ -256,10 +244,10 @@ class Cleaner:
             return f"removing, {self._done:,} of {total:,}, {format_size(self._freed)} freed"
 
         with LinesView().show_activity(describe):
-            for run, loss in _further_copies_first(self._runs):
-                self._try(
-                    run.name, run.size_bytes, lambda run=run, loss=loss: _remove_run(run, loss)
-                )
+            # the directory of a run is removed after its further copies
+            for run in sorted(self._runs, key=lambda each: run_directory(each.place) == each.place):
+                loss = self._runs[run]
+                self._try(run.id, run.size_bytes, lambda run=run, loss=loss: _remove_run(run, loss))
             for item in self._items:
                 self._try(item.name, item.size_bytes, lambda item=item: _remove_files(item.paths))
         return EXIT_FAILED if self._errors else 0
@@ -276,8 +264,8 @@ class Cleaner:
         files = [{"name": each.name, "size_bytes": each.size_bytes} for each in self._items]
         data = {
             "removed": self._done > 0,
-            "runs": [{**run_facts(run), "lost": loss.fact} for run, loss in self._runs.items()],
-            "kept": [{**run_facts(run), "lost": loss.fact} for run, loss in self._kept.items()],
+            "runs": [{**status.run_facts(run), "lost": loss} for run, loss in self._runs.items()],
+            "kept": [{**status.run_facts(run), "lost": loss} for run, loss in self._kept.items()],
             "files": files,
             "freed_bytes": self._freed,
             "errors": self._errors,
@@ -304,17 +292,17 @@ class Cleaner:
         self._done += 1
 
 
-def _remove_run(run: Run, loss: Loss) -> None:
+def _remove_run(run: status.Run, loss: str) -> None:
     directory = run_directory(run.place)
     if not directory.is_dir():
         return  # with the first copy of its run
-    now = describe_run(run.place)
+    now = status.describe_run(run.place)
     is_same = now is not None and now.state == run.state
     with exclusive_lock(directory):
-        # the user may have edited the copy, or decided something, since the list was printed
-        if not is_same or find_loss(run) != loss:
-            raise click.ClickException("it was changed meanwhile; try again")
-        others = [each for each in list_runs() if run_directory(each.place) == directory]
+        if not is_same:
+            raise _changed_error()
+        _remove_files_of_copy(run, loss)
+        others = [each for each in status.list_runs() if run_directory(each.place) == directory]
         if run.place == directory and len(others) == 1:
             remove_place(directory)
         else:
@@ -323,30 +311,57 @@ def _remove_run(run: Run, loss: Loss) -> None:
                 remove_place(run.place)
 
 
+def _remove_files_of_copy(run: status.Run, loss: str) -> None:
+    """Remove the files of a copy unless somebody has changed them since the list was printed.
+
+    The last look comes after the copy has left its path: a save by its path is seen, or fails.
+    """
+    if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
+        return
+    try:
+        copy = open_copy(run.place)
+    except CopyError:  # nothing can be compared, which the list says
+        _check_loss(run, loss)
+        return
+    with open_files(copy) as files:
+        before = files.snapshot(tag="before cleaning")
+        _check_loss(run, loss)
+        fault_point("clean.checked")
+        with set_aside(run.place) as aside:
+            fault_point("clean.aside")
+            files.invalidate()
+            now = files.snapshot(tag="before cleaning")
+            if any(not is_tool_output(each) for each in files.compare(before, now)):
+                raise _changed_error()
+    remove_place(aside)
+
+
+def _check_loss(run: status.Run, loss: str) -> None:
+    if find_loss(run) != loss:
+        raise _changed_error()
+
+
+def _changed_error() -> click.ClickException:
+    return click.ClickException("it was changed meanwhile; try again")
+
+
 def _remove_files(paths: Sequence[Path]) -> None:
     for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            remove_place(path)
 
 
-def _further_copies_first(runs: Mapping[Run, Loss]) -> list[tuple[Run, Loss]]:
-    """Return the runs so that the directory of one is removed after its further copies."""
-    return sorted(runs.items(), key=lambda each: run_directory(each[0].place) == each[0].place)
-
-
-def _find(name: str) -> Run:
+def _find(name: str) -> status.Run:
     place = find_run(name).place
-    run = None if place is None else describe_run(place)
+    run = None if place is None else status.describe_run(place)
     if run is None:
         raise click.ClickException(f"Not a run: {name!r}; wink review lists the runs")
-    if run.state in BUSY:
-        raise click.ClickException(f"The run {run.name} is {run.state}; wait until it has ended")
+    if run.state in status.BUSY:
+        raise click.ClickException(f"The run {run.id} is {run.state}; wait until it has ended")
     if run.state == _KEPT:
         raise click.ClickException(
-            f"An apply of the run {run.name} was interrupted;"
-            f" roll it back first: wink review {run.name} --recover"
+            f"An apply of the run {run.id} was interrupted;"
+            f" roll it back first: wink review {run.id} --recover"
         )
     return run
 
@@ -357,26 +372,16 @@ def _find_histories(selection: Selection) -> Iterator[Item]:
         files = [each for each in store.rglob("*") if not each.is_dir()]
         date = max((each.lstat().st_mtime for each in files), default=0.0)
         if selection.is_old(datetime.fromtimestamp(date, UTC)):
-            size = sum(each.lstat().st_size for each in files)
-            paths = (calls_path(store), store)
-            yield Item(f"{_HISTORY}{describe_history(store)}", size, paths)
+            name = f"{_HISTORY}{describe_history(store)}"
+            yield Item(name, sum(map(status.measure, files)), (calls_path(store), store))
 
 
 def _find_cache() -> Iterator[Item]:
     directory = cache_directory(os.environ)
     # a link is not followed, and what is not a file is not ours
     if directory is not None and directory.is_dir() and not directory.is_symlink():
-        files = (each for each in directory.iterdir() if each.is_file() and not each.is_symlink())
-        yield _item("cache of digests", *files)
-
-
-def _item(name: str, *paths: Path) -> Item:
-    found = [each for each in paths if os.path.lexists(each)]
-    size = 0
-    for each in found:
-        with suppress(OSError):
-            size += each.lstat().st_size
-    return Item(name, size, tuple(found))
+        files = [each for each in directory.iterdir() if each.is_file() and not each.is_symlink()]
+        yield Item("cache of digests", sum(map(status.measure, files)), tuple(files))
 
 
 def _parse_age(text: str | None) -> timedelta | None:

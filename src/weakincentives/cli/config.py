@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import click
-
 from weakincentives.adapters import EFFORTS, PROVIDERS, TokenPrice
+from weakincentives.cli.state import ConfigError
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.evaluation import ENGINES
 from weakincentives.contrib.tools.dialects import DIALECTS
@@ -45,15 +44,11 @@ MCP_TOKEN_VARIABLE = "WINK_MCP_TOKEN"
 """The variable that holds the token of `wink mcp --http`."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK", MCP_TOKEN_VARIABLE)
 
-# their server and key are fixed; others start a program, or derive both from the model name
-_SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
+SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
+"""Their server and key are fixed; others start a program, or derive both from the model name."""
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_TEMPERATURE = 2.0
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
-
-
-class ConfigError(click.UsageError):
-    """A setting cannot be used; the message names its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +321,7 @@ def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -
     if model is None or not model.is_foreign:
         return
     provider = str(model.value).partition(":")[0]
-    if provider in PROVIDERS and provider not in _SAFE_PROVIDERS:
+    if provider in PROVIDERS and provider not in SAFE_PROVIDERS:
         raise _workspace_error(model.source, "model")
     if "api_key_env" in given and "base_url" not in given and provider in PROVIDERS:
         raise ConfigError(

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.completion import complete_run
-from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
+from weakincentives.cli.runs import LAST, complete_run, find_run
+from weakincentives.cli.steps import check_steps
 from weakincentives.cli.terminal import echo
 from weakincentives.debug import SnapshotStore
 from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
-from weakincentives.runtime.timeline import has_steps
 
 
 @click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
@@ -52,8 +51,8 @@ def command(
 def _find_session(argument: str) -> Path:
     """Return the steps of a run, or a path outside of the runs, which may have other formats."""
     found = find_run(argument, "steps")
-    if found.place is not None and not has_steps(found.steps):
-        raise click.ClickException(describe_missing_steps(found))
+    if found.place is not None:
+        check_steps(found)
     return found.steps
 
 

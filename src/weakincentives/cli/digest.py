@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run.digest import describe_progress, open_cache
 from weakincentives.cli.run.lines import LinesView
+from weakincentives.cli.state import ConfigError
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count, format_duration, parse_count
 from weakincentives.contrib.digest import (

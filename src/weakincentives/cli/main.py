@@ -1,7 +1,7 @@
 """The `wink` command line: command lookup, shell completion, exit codes, one-line errors.
 
-A command module defines a click command called `command`. It is imported only when
-its command runs, which keeps `wink --help` fast.
+A command module defines a click command called `command`, or several. It is imported only when
+one of them runs, which keeps `wink --help` fast.
 """
 
 import difflib
@@ -37,55 +37,38 @@ fish: wink completion fish > ~/.config/fish/completions/wink.fish
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """The module of a command, and its line in `wink --help`."""
+    """The module of a command in this package, its line in `wink --help`, and its name there."""
 
     module: str
     summary: str
+    name: str = "command"
 
 
 COMMANDS: Mapping[str, CommandSource] = {
-    "clean": CommandSource("weakincentives.cli.clean", "Remove what earlier runs left behind."),
-    "debug": CommandSource(
-        "weakincentives.cli.debug", "Look at a recorded session in the browser."
-    ),
-    "demo": CommandSource(
-        "weakincentives.cli.demo.command", "Watch an agent fix a bug in a small project."
-    ),
-    "doctor": CommandSource(
-        "weakincentives.cli.doctor", "Check what is installed and what is missing."
-    ),
-    "digest": CommandSource(
-        "weakincentives.cli.digest", "Print what an agent should know about a directory."
-    ),
-    "diff": CommandSource(
-        "weakincentives.cli.timeline.diff", "Compare the files of two steps of a run."
-    ),
+    "clean": CommandSource("clean", "Remove what earlier runs left behind."),
+    "debug": CommandSource("debug", "Look at a recorded session in the browser."),
+    "demo": CommandSource("demo.command", "Watch an agent fix a bug in a small project."),
+    "doctor": CommandSource("doctor", "Check what is installed and what is missing."),
+    "digest": CommandSource("digest", "Print what an agent should know about a directory."),
+    "diff": CommandSource("timeline.export", "Compare the files of two steps of a run.", "diff"),
     "export": CommandSource(
-        "weakincentives.cli.export", "Write a run to one file to send, or as a dump."
+        "timeline.export",
+        "Write a run to one file to send, or as a dump.",
+        "export",
     ),
-    "fork": CommandSource("weakincentives.cli.timeline.fork", "Begin a branch at a step of a run."),
-    "log": CommandSource("weakincentives.cli.timeline.log", "List the steps of a run."),
-    "mcp": CommandSource(
-        "weakincentives.cli.mcp.command", "Serve a directory to MCP clients, with undo."
-    ),
+    "fork": CommandSource("timeline.log", "Begin a branch at a step of a run.", "fork"),
+    "log": CommandSource("timeline.log", "List the steps of a run.", "log"),
+    "mcp": CommandSource("mcp.command", "Serve a directory to MCP clients, with undo."),
     "restore": CommandSource(
-        "weakincentives.cli.timeline.restore", "Write the files of a step to a directory."
+        "timeline.export", "Write the files of a step to a directory.", "restore"
     ),
-    "replay": CommandSource(
-        "weakincentives.cli.timeline.replay", "Run the recorded tool calls again, and compare."
-    ),
-    "resume": CommandSource(
-        "weakincentives.cli.timeline.resume", "Continue a run from any of its steps."
-    ),
-    "show": CommandSource("weakincentives.cli.timeline.show", "Show a step of a run, or a file."),
-    "undo": CommandSource("weakincentives.cli.timeline.undo", "Undo a step of a run in its copy."),
-    "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),
-    "sandbox": CommandSource(
-        "weakincentives.cli.sandbox", "See what isolates commands here, or run one in it."
-    ),
-    "run": CommandSource(
-        "weakincentives.cli.run.command", "Let a model work on a copy, then review the changes."
-    ),
+    "replay": CommandSource("timeline.replay", "Run the recorded tool calls again, and compare."),
+    "resume": CommandSource("run.command", "Continue a run from any of its steps.", "resume"),
+    "show": CommandSource("timeline.log", "Show a step of a run, or a file.", "show"),
+    "undo": CommandSource("timeline.undo", "Undo a step of a run in its copy.", "undo"),
+    "review": CommandSource("review", "Review the changes of an earlier run."),
+    "sandbox": CommandSource("sandbox", "See what isolates commands here, or run one in it."),
+    "run": CommandSource("run.command", "Let a model work on a copy, then review the changes."),
 }
 
 
@@ -100,12 +83,12 @@ class LazyGroup(click.Group):
         return sorted({*self.commands, *self.sources})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module and return its `command`."""
+        """Import the command's module and return the command."""
         source = self.sources.get(cmd_name)
         if source is None:
             return super().get_command(ctx, cmd_name)
         try:
-            return import_module(source.module).command
+            return getattr(import_module(f"{__package__}.{source.module}"), source.name)
         except ImportError as error:
             # a module that needs an extra says how to install it
             fix = "" if "pip install" in str(error) else "; install the missing package"

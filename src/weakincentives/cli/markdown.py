@@ -16,25 +16,9 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.syntax import Syntax
 from rich.text import Text
-from rich.theme import Theme
 
 from weakincentives.cli.terminal import escape_controls
 
-THEME = Theme(
-    {
-        "markdown.h1": "bold underline",
-        "markdown.h2": "bold underline",
-        "markdown.h3": "bold",
-        "markdown.code": "cyan",
-        "markdown.code_block": "cyan",
-        "markdown.block_quote": "dim",
-        "markdown.item.bullet": "bold",
-        "markdown.item.number": "bold",
-        "markdown.link": "none",
-        "markdown.link_url": "underline",
-    }
-)
-"""Styles that are readable on dark and on light terminals."""
 _PARSER = (
     MarkdownIt("commonmark", {"html": False})
     .enable(["strikethrough", "table"])

@@ -10,17 +10,14 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.completion import complete_run
-from weakincentives.cli.listing import print_runs, print_total
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.recovery import recover_undo
 from weakincentives.cli.run.resolution import EXIT_CONFLICT, EXIT_KEPT
 from weakincentives.cli.run.workspace import name_copy_on_error
-from weakincentives.cli.runs import find_run, note_changes, place_id, run_directory
+from weakincentives.cli.runs import complete_run, find_run, note_changes, place_id, run_directory
 from weakincentives.cli.state import exclusive_lock
-from weakincentives.cli.status import list_runs
+from weakincentives.cli.status import list_runs, print_runs, print_total
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -84,7 +81,7 @@ def command(
     copy = _open_copy(place)
     with (
         exclusive_lock(run_directory(copy.place)),
-        _open_review(copy) as review,
+        Review(copy) as review,
         name_copy_on_error(copy.place, KeyboardInterrupt),
     ):
         if undo or recover:
@@ -95,11 +92,6 @@ def command(
             code = _resolve(review, action, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
-
-
-def _open_review(copy: WorkingCopy) -> Review:
-    recover_undo(copy)
-    return Review(copy)
 
 
 def _open_copy(place: Path) -> WorkingCopy:
@@ -227,7 +219,7 @@ def _failure(error: BaseException) -> click.ClickException:
 def _list_runs(workspace: Path | None, *, as_json: bool) -> None:
     runs = [each for each in list_runs() if each.state != "recorded"]
     if workspace is not None:
-        wanted = Path(os.path.realpath(workspace))
+        wanted = os.path.realpath(workspace)
         runs = [each for each in runs if each.original == wanted]
     print_runs(runs, as_json=as_json)
     if not as_json:

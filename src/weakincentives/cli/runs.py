@@ -12,7 +12,6 @@ directory, so that a kill at any moment leaves no wrong state.
 
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,14 +22,18 @@ from typing import Literal, TypeAlias, TypeGuard
 from uuid import UUID, uuid4
 
 import click
+from click.shell_completion import CompletionItem
 
-from weakincentives.cli.config import ConfigError
 from weakincentives.cli.state import (
+    ConfigError,
     create_directory,
     exclusive_lock,
+    is_locked,
     own_directories,
     runs_directory,
 )
+from weakincentives.cli.terminal import shorten
+from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, Review
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import (
@@ -38,15 +41,15 @@ from weakincentives.contrib.review.records import (
     CopyRecord,
     has_record,
     read_record,
-    store_record,
     workspace_path,
 )
 from weakincentives.filesystem import FilesystemSnapshot
-from weakincentives.posix import display_path, read_regular
+from weakincentives.posix import read_regular, store_private
 from weakincentives.runtime.timeline import has_steps
 from weakincentives.serde import SerdeError, decode, encode
 
 Status: TypeAlias = Literal["copying", "running", "done", "failed", "cancelled"]
+Displaced: TypeAlias = tuple[FilesystemSnapshot, FilesystemSnapshot]
 LAST = "last"
 """The argument that names the newest run."""
 MCP_MODEL = "mcp"
@@ -56,21 +59,14 @@ RUN_RECORD = "run.json"
 _MAX_RECORD = 16 * 1024 * 1024
 _STEPS = "history"
 _COPY = "copy-"
+_ASIDE = "aside"  # the files of a copy that is about to be removed
 _ID_LENGTH = 8
 _NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
 _MAX_COPIES = 1_000
 _TEMPORARY = "wink-run-"  # where the library makes copies
-_EARLIER_LINK = "timeline"  # earlier versions recorded elsewhere
 _MAX_NAMES = 5
+_MAX_HELP = 60
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Displaced:
-    """The files before a command was rolled back, and after it."""
-
-    before: FilesystemSnapshot
-    after: FilesystemSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ class RunRecord:
     since: FilesystemSnapshot | None = None
     """The files when the last instruction was given; None if that was the task."""
     displaced: dict[int, Displaced] = field(default_factory=dict[int, Displaced])
-    """What the rollback of a command displaced, by its step."""
+    """The files before and after the rollback of a command that displaced some, by its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +106,14 @@ class RunFiles:
     """The copy, or where it was; None for a recording outside of the runs."""
 
     @property
-    def is_further_copy(self) -> bool:
-        """Whether the argument named a further copy, and not the run."""
-        return self.place is not None and run_directory(self.place) != self.place
-
-    @property
     def name(self) -> str:
         """The short name that `find_run` understands."""
         return str(self.steps) if self.place is None else place_id(self.place)
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record of the run; None without a readable one."""
+        return None if self.place is None else read_run(self.place)
 
 
 # --- the directory ---
@@ -159,10 +155,31 @@ def list_places() -> list[Path]:
     places: list[Path] = []
     for run in own_directories(runs_directory()):
         if _NAME.fullmatch(run.name) or has_record(run):
-            places += [run, *own_directories(run, _COPY)]
+            places += map(_take_back, [run, *own_directories(run, _COPY)])
     # anyone may use such a name in the temporary directory: only what has a record is a copy
     temporary = own_directories(Path(tempfile.gettempdir()), _TEMPORARY)
     return sorted([*places, *filter(has_record, temporary)])
+
+
+@contextmanager
+def set_aside(place: Path) -> Generator[Path]:
+    """Move the files of a copy away from their path; after an error they are moved back."""
+    aside = place / _ASIDE
+    workspace_path(place).rename(aside)
+    try:
+        yield aside
+    except BaseException:
+        aside.rename(workspace_path(place))
+        raise
+
+
+def _take_back(place: Path) -> Path:
+    """Move the files of a copy back that a kill left aside."""
+    aside = place / _ASIDE
+    if aside.is_dir() and not is_locked(run_directory(place)):
+        with suppress(OSError):  # another process was faster
+            aside.rename(workspace_path(place))
+    return place
 
 
 def new_session_id() -> UUID:
@@ -210,20 +227,8 @@ def new_copy(run: Path, record: RunRecord) -> Generator[Path]:
             break
         place = run / f"{_COPY}{number}"
     place.mkdir(0o700, exist_ok=True)
-    now = datetime.now(UTC)
-    write_run(
-        place,
-        replace(
-            record,
-            began_at=now,
-            status="copying",
-            changes=None,
-            applies=0,
-            seen=None,
-            since=None,
-            displaced={},
-        ),
-    )
+    run_facts = record.session_id, record.task, record.model, record.created_at, record.original
+    write_run(place, RunRecord(*run_facts, datetime.now(UTC), "copying"))
     try:
         yield place
     finally:
@@ -251,7 +256,7 @@ def _remove_empty(place: Path) -> None:
 
 def write_run(place: Path, record: RunRecord) -> None:
     """Replace the record of the run in a copy atomically."""
-    store_record(place, RUN_RECORD, encode(record))
+    store_private(place / RUN_RECORD, encode(record))
 
 
 def read_run(place: Path) -> RunRecord | None:
@@ -266,21 +271,9 @@ def begin_run(
     place: Path, *, task: str, model: str, since: FilesystemSnapshot | None = None
 ) -> None:
     """Record that a run begins, or is continued, in the copy at `place`."""
-    record = read_run(place)
-    if record is not None:
-        is_new = not record.task
-        write_run(
-            place,
-            replace(
-                record,
-                task=task if is_new else record.task,
-                model=model if is_new else record.model,
-                began_at=datetime.now(UTC),
-                status="running",
-                changes=None,
-                since=since,
-            ),
-        )
+    record, now = read_run(place), datetime.now(UTC)
+    first = {} if record is None or record.task else {"task": task, "model": model}
+    update_run(place, **first, began_at=now, status="running", changes=None, since=since)
 
 
 def update_run(place: Path, **facts: object) -> None:
@@ -303,7 +296,7 @@ def note_changes(review: Review) -> None:
 
 def settled_applies(copy: CopyRecord) -> list[Application]:
     """Return the applies that have happened; one is recorded before it begins."""
-    return [each for each in copy.applied if each.is_settled and each.accepted_paths]
+    return [each for each in copy.applied if each.is_settled and each.accepted]
 
 
 # --- the finder ---
@@ -321,22 +314,24 @@ def find_run(argument: str, needs: Literal["steps", "copy"] | None = None) -> Ru
     Raises:
         ClickException: There is none, or several.
     """
-    path = Path(argument).expanduser()
-    if argument not in {"", LAST} and (found := _find_path(path)) is not None:
+    if argument not in {"", LAST} and (found := _find_path(Path(argument).expanduser())):
         return found
     places = list_places()
     if argument == LAST:
-        return _find_last(places, needs)
-    names = {place_id(each): each for each in places}
-    matches = match_ids(argument, names.keys())
+        if needs == "steps":
+            places = [each for each in places if has_steps(steps_path(run_directory(each)))]
+        elif needs == "copy":
+            places = list(filter(has_record, places))
+        fact = f"No runs are kept in {str(runs_directory())!r}; start one with wink run"
+        return _find_newest(places, fact)
+    found = {place_id(each): each for each in places}
+    matches = _match_ids(argument, found)
     if len(matches) == 1:
-        place = names[matches[0]]
-        return RunFiles(steps_path(run_directory(place)), place)
+        return _run_at(found[matches[0]])
     if matches:
-        shown = ", ".join(map(display_path, matches[:_MAX_NAMES]))
-        more = " and more" if len(matches) > _MAX_NAMES else ""
+        names = list_names(matches, _MAX_NAMES)
         raise click.ClickException(
-            f"Several runs begin with {argument!r}: {shown}{more}; type more of it"
+            f"Several runs begin with {argument!r}: {names}; type more of it"
         )
     raise click.ClickException(
         f"There is no run {argument!r}; wink review lists the runs, and completes their IDs"
@@ -349,23 +344,18 @@ def find_last_run(original: Path) -> RunFiles:
     Raises:
         ClickException: There is none.
     """
-    found = [
-        (record.began_at, place)
+    places = [
+        place
         for place in list_places()
         if (record := read_run(place)) is not None
         and record.original == str(original)
         and record.model != MCP_MODEL
     ]
-    if not found:
-        raise click.ClickException(
-            f"No run worked on {str(original)!r}, so there is none to continue; start one with"
-            ' wink run "..."'
-        )
-    place = max(found)[1]
-    return RunFiles(steps_path(run_directory(place)), place)
+    fact = f"No run worked on {str(original)!r}, so there is none to continue; start one with"
+    return _find_newest(places, f'{fact} wink run "..."')
 
 
-def match_ids(argument: str, names: Collection[str]) -> list[str]:
+def _match_ids(argument: str, names: Collection[str]) -> list[str]:
     """Return the names that an argument may mean: the same one, or those that begin with it.
 
     A whole session ID means the run that is called by its beginning. A run comes before its
@@ -379,51 +369,22 @@ def match_ids(argument: str, names: Collection[str]) -> list[str]:
     return found[:1] if len({each.partition("-")[0] for each in found}) == 1 else found
 
 
-def describe_missing_steps(found: RunFiles) -> str:
-    """Return why a run has no steps, and what to do."""
-    place = found.place
-    if place is not None and (place / _EARLIER_LINK).is_symlink():
-        return (
-            f"The steps of the run {found.name} were recorded by an earlier version, in"
-            f" {str(Path(os.path.realpath(place / _EARLIER_LINK)))!r}, which cannot be continued;"
-            f" to decide about its changes: wink review {found.name}"
-        )
-    if place is None:
-        return f"There is no run {str(found.steps)!r}; wink review lists the runs"
-    record = read_run(place)
-    if record is not None and record.status in {"copying", "running"}:
-        task = shlex.quote(record.task) if record.task else '"..."'
-        return (
-            f"The run {found.name} was stopped before its first step was recorded; start it again:"
-            f" wink run {task}"
-        )
-    return (
-        f"The steps of the run {found.name} were not recorded; to decide about its changes:"
-        f" wink review {found.name}"
-    )
-
-
 def _find_path(path: Path) -> RunFiles | None:
     if path.exists():
         for place in (path.absolute(), path.absolute().parent):
             if has_record(place) or read_run(place) is not None:
-                return RunFiles(steps_path(run_directory(place)), place)
+                return _run_at(place)
     return RunFiles(path) if path.exists() or "/" in str(path) else None
 
 
-def _find_last(places: Sequence[Path], needs: Literal["steps", "copy"] | None) -> RunFiles:
-    def has(place: Path) -> bool:
-        if needs == "steps":
-            return has_steps(steps_path(run_directory(place)))
-        return needs is None or has_record(place)
-
-    found = [(_began_at(each), each) for each in places if has(each)]
-    if not found:
-        raise click.ClickException(
-            f"No runs are kept in {str(runs_directory())!r}; start one with wink run"
-        )
-    place = max(found)[1]
+def _run_at(place: Path) -> RunFiles:
     return RunFiles(steps_path(run_directory(place)), place)
+
+
+def _find_newest(places: Sequence[Path], problem: str) -> RunFiles:
+    if not places:
+        raise click.ClickException(problem)
+    return _run_at(max((_began_at(each), each) for each in places)[1])
 
 
 def _began_at(place: Path) -> datetime:
@@ -433,3 +394,20 @@ def _began_at(place: Path) -> datetime:
     with suppress(OSError, CopyError):
         return read_record(place).base.created_at
     return _LONG_AGO
+
+
+def complete_run(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the IDs of runs that begin with what was typed, `last`, and paths."""
+    del context, parameter  # click's signature
+    found: list[CompletionItem] = []
+    with suppress(OSError, click.ClickException):
+        for place in list_places():
+            if place_id(place).startswith(incomplete):
+                record = read_run(place)
+                task = "" if record is None else shorten(record.task, _MAX_HELP)
+                found.append(CompletionItem(place_id(place), help=task))
+    if incomplete and LAST.startswith(incomplete):
+        found.append(CompletionItem(LAST))
+    return found or [CompletionItem(incomplete, type="file")]

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.config import ConfigError
 from weakincentives.cli.terminal import describe_error
 from weakincentives.posix import display_path, read_regular
 
@@ -28,6 +27,10 @@ _LOCK_SECONDS = 0.5  # a look whether a run is running takes the lock for a mome
 _LOCK_INTERVAL = 0.02
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}!,])")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class ConfigError(click.UsageError):
+    """A setting cannot be used; the message names its source."""
 
 
 def state_directory() -> Path:

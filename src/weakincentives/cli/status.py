@@ -1,12 +1,19 @@
-"""The state of each run, which follows from its lock, its record and the record of its copy."""
+"""The list of runs: their states, and how `wink review` and `wink clean` print them.
 
-import os
-from collections.abc import Iterator
+The state of a run follows from its lock, its record and the record of its copy.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+import click
 
 from weakincentives.cli.runs import (
     RUN_RECORD,
@@ -19,15 +26,17 @@ from weakincentives.cli.runs import (
     run_directory,
     settled_applies,
 )
-from weakincentives.cli.state import is_locked
+from weakincentives.cli.state import is_locked, state_directory
+from weakincentives.cli.terminal import echo, is_terminal, shorten
+from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
 from weakincentives.contrib.review import CopyError
+from weakincentives.contrib.review.original import is_interrupted
 from weakincentives.contrib.review.records import (
     CopyRecord,
     history_path,
     read_record,
     workspace_path,
 )
-from weakincentives.contrib.review.recovery import is_interrupted
 
 State: TypeAlias = Literal[
     "running",
@@ -48,25 +57,28 @@ FINISHED: frozenset[State] = frozenset({"applied", "empty", "recorded", "incompl
 BUSY: frozenset[State] = frozenset({"running", "in review"})
 """The states in which a process works with the run."""
 _MAX_SIZED = 20_000  # files whose sizes are added up
+_PLAIN_WIDTH = 160
+_MIN_TASK = 20
+_INDENT = "  "
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run in the list of runs; each of its copies is listed."""
+    """A run in the list of runs, as `--json` prints it; each of its copies is listed."""
 
-    name: str
+    id: str
     place: Path
+    original: str | None
     state: State
     created_at: datetime
     changed_at: datetime
     size_bytes: int
     """The size of the copy and its history; files may share blocks with the original."""
-    original: Path | None = None
+    changes: int | None
+    """The paths that wait for a decision, if known."""
     task: str | None = None
     model: str | None = None
     session_id: str | None = None
-    changes: int | None = None
-    """The paths that wait for a decision, if known."""
 
 
 def list_runs() -> list[Run]:
@@ -83,22 +95,20 @@ def describe_run(place: Path) -> Run | None:
         return None
     record, copy = read_run(place), _read_copy(place)
     changed_at = max(_date(each) for each in (place, place / RUN_RECORD))
-    created_at = changed_at if record is None else record.created_at
-    if record is None and copy is not None:
-        created_at = copy.base.created_at
-    original = copy.original if copy is not None else "" if record is None else record.original
+    original = copy.original if copy else record.original if record else None
+    created_at = record.created_at if record else copy.base.created_at if copy else changed_at
+    copied = None if copy is None else copy.size_bytes
+    waiting = _count_waiting(record, copy)
     return Run(
-        name=place_id(place),
-        place=place,
-        state=_find_state(place, record, copy),
-        created_at=created_at,
-        changed_at=changed_at,
-        size_bytes=_measure(place, copy),
-        original=Path(original) if original else None,
-        task=None if record is None else record.task,
-        model=None if record is None else record.model,
-        session_id=None if record is None else record.session_id,
-        changes=_count_waiting(record, copy),
+        place_id(place),
+        place,
+        original or None,
+        _find_state(place, record, copy, waiting),
+        created_at,
+        changed_at,
+        measure(place) if copied is None else copied + measure(history_path(place)),
+        waiting,
+        *((record.task, record.model, record.session_id) if record else ()),
     )
 
 
@@ -109,7 +119,9 @@ def _read_copy(place: Path) -> CopyRecord | None:
         return None
 
 
-def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord | None) -> State:
+def _find_state(
+    place: Path, record: RunRecord | None, copy: CopyRecord | None, waiting: int | None
+) -> State:
     if is_locked(run_directory(place)):
         is_running = record is None or record.status in {"copying", "running"}
         return "running" if is_running else "in review"
@@ -119,7 +131,6 @@ def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord | None) 
         return "damaged" if workspace_path(place).is_dir() else "recorded"
     if is_interrupted(Path(copy.original), place):
         return "apply interrupted"
-    waiting = _count_waiting(record, copy)
     if settled_applies(copy):
         return "partly applied" if waiting else "applied"
     if waiting == 0:
@@ -145,18 +156,8 @@ def _count_waiting(record: RunRecord | None, copy: CopyRecord | None) -> int | N
         return None  # an apply was undone since
     applied: set[str] = set()
     for each in applies[record.applies :]:
-        applied.update(set(each.accepted_paths) - each.contents.keys())  # the latter only in part
+        applied.update(set(each.accepted) - each.contents.keys())  # the latter only in part
     return max(0, record.changes - len(applied))
-
-
-def _measure(place: Path, copy: CopyRecord | None) -> int:
-    if copy is None or copy.size_bytes is None:
-        return _size(place)
-    return copy.size_bytes + _size(history_path(place))
-
-
-def _size(path: Path) -> int:
-    return sum(_sizes(path)) if path.is_dir() else path.stat().st_size if path.exists() else 0
 
 
 def _date(path: Path) -> datetime:
@@ -165,15 +166,69 @@ def _date(path: Path) -> datetime:
     return datetime.min.replace(tzinfo=UTC)
 
 
-def _sizes(directory: Path) -> Iterator[int]:
-    """Yield the sizes of the files below a directory; of a bounded number of files."""
-    pending, count = [directory], 0
+def measure(path: Path) -> int:
+    """Return the size of a file, or of those in a directory; of a bounded number of files."""
+    pending, count, size = [path], 0, 0
     while pending and count < _MAX_SIZED:
-        with suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(Path(entry.path))
-                    else:
-                        count += 1
-                        yield entry.stat(follow_symlinks=False).st_size
+        with suppress(OSError):
+            found = pending.pop()
+            if found.is_dir() and not found.is_symlink():
+                pending += found.iterdir()
+            else:
+                size += found.lstat().st_size
+                count += 1
+    return size
+
+
+# --- printing ---
+
+
+def print_runs(runs: Sequence[Run], *, as_json: bool) -> None:
+    """Print runs on standard output: two lines each, or one JSON object each."""
+    if as_json:
+        for run in runs:
+            click.echo(json.dumps(run_facts(run)))
+        return
+    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else _PLAIN_WIDTH
+    ids = max((len(each.id) for each in runs), default=0)
+    for run in runs:
+        for line in _describe_lines(run, ids, width):
+            echo(line, err=False)
+
+
+def print_total(runs: Sequence[Run]) -> None:
+    """Print on standard error how many runs there are, and what can be done with them."""
+    if not runs:
+        echo("No runs are kept.")
+        return
+    size = format_size(sum(each.size_bytes for each in runs))
+    echo(
+        f"{format_count(len(runs), 'run')}, {size} in {shorten_home(state_directory())};"
+        " wink review ID shows one, wink clean removes old ones."
+    )
+
+
+def run_facts(run: Run) -> dict[str, object]:
+    """Return a run as data."""
+    dates = {"created_at": run.created_at.isoformat(), "changed_at": run.changed_at.isoformat()}
+    return {**asdict(run), "place": str(run.place), **dates}
+
+
+def _describe_lines(run: Run, ids: int, width: int) -> list[str]:
+    files = f", {format_count(run.changes, 'file')}" if run.changes else ""
+    facts = [
+        f"{run.id:<{ids}}",
+        f"{run.state}{files}",
+        format_date(run.created_at),
+        format_size(run.size_bytes),
+    ]
+    lines = [_INDENT.join(facts)]
+    original = shorten_home(Path(run.original)) if run.original else ""
+    if len(lines[0]) + len(_INDENT) + len(original) <= width:
+        lines[0] = _INDENT.join((lines[0], original)).rstrip()
+    else:
+        lines.append(f"{_INDENT}{original}")
+    if run.task:
+        task = shorten(run.task, max(width - len(_INDENT), _MIN_TASK))
+        lines.append(f"{_INDENT}{task}")
+    return lines

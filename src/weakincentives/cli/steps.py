@@ -1,19 +1,22 @@
-"""Arguments that name steps of a run, and the recording in which they are."""
+"""Arguments that name steps of a run, the recording in which they are, and their copies."""
 
+import os
 import re
 import shlex
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import click
 
-from weakincentives.cli.runs import LAST, RunFiles, describe_missing_steps, find_run, read_run
-from weakincentives.runtime.timeline import (
-    Timeline,
-    TimelineError,
-    has_steps,
-)
+from weakincentives.cli import runs
+from weakincentives.cli.terminal import echo, shorten
+from weakincentives.runtime.timeline import Timeline, TimelineError, has_steps
 
+BY_USER = "by_user"
+"""The detail of a step that the user made between two rounds: an undo, or edits before it."""
+_EARLIER_LINK = "timeline"  # earlier versions recorded elsewhere
+_MAX_STEPS = 5
+_TITLE_WIDTH = 40
 _STEP = re.compile(r"(\d+|@[^:/]+)(?::(.+))?", re.DOTALL)
 
 
@@ -37,10 +40,17 @@ class StepArgument(NamedTuple):
             raise click.ClickException(f"{error}; wink log shows the steps") from error
 
 
-def parse_step(text: str) -> StepArgument | None:
-    """Return the STEP that an argument names; None if it names a RUN."""
+def parse_step(text: str, hint: str = "", *, with_path: bool = True) -> StepArgument:
+    """Return the STEP that an argument names.
+
+    Raises:
+        UsageError: It names a RUN, or a path where none can be.
+    """
     match = _STEP.fullmatch(text)
-    return None if match is None else StepArgument(match[1], match[2])
+    if match is None or (match[2] and not with_path):
+        fact = f"Not a step: {text!r}; a step is a number, or @NAME for a branch"
+        raise click.UsageError(f"{fact}{hint}")
+    return StepArgument(match[1], match[2])
 
 
 def split_arguments(
@@ -53,66 +63,103 @@ def split_arguments(
     Raises:
         UsageError: There are two runs, or more than `most` steps.
     """
-    run, rest = LAST, list(words)
-    if rest and parse_step(rest[0]) is None:
+    run, rest = runs.LAST, list(words)
+    if rest and _STEP.fullmatch(rest[0]) is None:
         run = rest.pop(0)
-    steps: list[StepArgument] = []
-    for word in rest:
-        step = parse_step(word)
-        if step is None:
-            raise click.UsageError(
-                f"Not a step: {word!r}; a step is a number, or @NAME for a branch; the run comes"
-                " first"
-            )
-        steps.append(step)
+    steps = [parse_step(each, "; the run comes first") for each in rest]
     if len(steps) > most:
         raise click.UsageError(f"Too many steps: {len(steps)}; wink {command} takes {most}")
     return run, steps
 
 
-def open_timeline(argument: str) -> Timeline:
-    """Open the steps of the run that an argument names.
+def require_step(steps: Sequence[StepArgument], timeline: Timeline) -> int:
+    """Return the number of the STEP in the arguments of a command that needs one.
+
+    Raises:
+        UsageError: It is missing; the error names the last steps that changed files.
+    """
+    if steps:
+        return steps[0].resolve(timeline)
+    changed = [each for each in timeline.steps if each.files and each.parent is not None]
+    names = ", ".join(
+        f"{each.number} ({shorten(each.title, _TITLE_WIDTH)})" for each in changed[-_MAX_STEPS:]
+    )
+    fact = f"the last that changed files: {names}; " if names else ""
+    raise click.UsageError(f"STEP is missing; {fact}wink log shows the steps")
+
+
+def find_head(run: runs.RunFiles, timeline: Timeline) -> int:
+    """Return the last step in the copy that was named, or else the last of all."""
+    name = "." if run.place is None else runs.copy_name(run.place)
+    if name == ".":
+        return timeline.last
+    steps = [number for number, copy in copies_by_step(timeline).items() if copy == name]
+    return max(steps, default=timeline.last)
+
+
+def copies_by_step(timeline: Timeline) -> dict[int, str | None]:
+    """Return the name of the working copy in which each step was recorded."""
+    found: dict[int, str | None] = {}
+    for step in timeline.steps:
+        run: object = step.details.get("run") or step.details.get("mcp")
+        above = None if step.parent is None else found.get(step.parent)
+        if isinstance(run, Mapping):
+            above = cast("Mapping[str, Any]", run).get("copy")
+        found[step.number] = above if runs.is_copy_name(above) else None
+    return found
+
+
+def open_timeline(run: runs.RunFiles | str) -> Timeline:
+    """Open the steps of a run, or of the run that an argument names.
 
     Raises:
         ClickException: There are none, or they cannot be read.
     """
-    return open_steps(find_run(argument, "steps"))
-
-
-def open_steps(run: RunFiles) -> Timeline:
-    """Open the steps of a run; raises as `open_timeline` does."""
-    if not has_steps(run.steps):
-        raise click.ClickException(describe_missing_steps(run))
+    found = runs.find_run(run, "steps") if isinstance(run, str) else run
+    check_steps(found)
     try:
-        timeline = Timeline(run.steps)
-    except TimelineError as error:
-        raise _no_steps_error(run, str(error)) from error
-    if not timeline.steps:
+        timeline = Timeline(found.steps)
+        if timeline.steps:
+            return timeline
         timeline.close()
-        raise _no_steps_error(run, timeline.problem or "it has no steps")
-    return timeline
-
-
-def _no_steps_error(run: RunFiles, problem: str) -> click.ClickException:
-    record = None if run.place is None else read_run(run.place)
-    if record is None:
-        return click.ClickException(f"{problem}; wink review lists the runs")
-    return click.ClickException(
-        f"The steps of the run {run.name} cannot be read, because it was stopped before the first"
-        f" was recorded or because of damage ({problem}); start it again:"
-        f" wink run {shlex.quote(record.task)}"
+        problem = timeline.problem or "it has no steps"
+    except TimelineError as error:
+        problem = str(error)
+    if found.record is None:
+        raise click.ClickException(f"{problem}; wink review lists the runs")
+    raise click.ClickException(
+        f"The steps of the run {found.name} cannot be read, because it was stopped before the first"
+        f" was recorded or because of damage ({problem}); {_again(found.record)}"
     )
 
 
-def step_hints(run: str, *, is_answered: bool = True) -> list[str]:
-    """Return the lines at the end of a run that say how to look at its steps and continue.
+def check_steps(run: runs.RunFiles) -> None:
+    """Raise a ClickException that says why and what to do if a run has no steps."""
+    if has_steps(run.steps):
+        return
+    if run.place is None:
+        raise click.ClickException(
+            f"There is no run {str(run.steps)!r}; wink review lists the runs"
+        )
+    record, fact = run.record, "were not recorded"
+    if (run.place / _EARLIER_LINK).is_symlink():
+        steps = os.path.realpath(run.place / _EARLIER_LINK)
+        fact = f"were recorded by an earlier version, in {steps!r}, which cannot be continued"
+    elif record is not None and record.status in {"copying", "running"}:
+        fact = f"The run {run.name} was stopped before its first step was recorded"
+        raise click.ClickException(f"{fact}; {_again(record)}")
+    raise click.ClickException(
+        f"The steps of the run {run.name} {fact}; to decide about its changes: wink review"
+        f" {run.name}"
+    )
 
-    A run that was not answered is continued without a new instruction.
-    """
-    name = shlex.quote(run)
-    instruction = ' "..."' if is_answered else ""
-    return [
-        f"Every step: wink log {name}",
-        f"In the browser: wink debug {name}",
-        f"To continue: wink resume {name}{instruction}",
-    ]
+
+def _again(record: runs.RunRecord) -> str:
+    task = shlex.quote(record.task) if record.task else '"..."'
+    return f"start it again: wink run {task}"
+
+
+def print_problem(timeline: Timeline) -> None:
+    """Print what is missing from a timeline that was cut off or damaged."""
+    if timeline.problem is not None:
+        echo(f"wink: {timeline.problem}")

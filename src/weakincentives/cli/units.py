@@ -1,9 +1,11 @@
-"""Parse and format durations, counts, tokens and costs: `10m`, `1h30m`, `200k`, `$0.043`."""
+"""Parse and format durations, counts, tokens, costs and paths: `10m`, `200k`, `$0.043`, `~/x`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from weakincentives.posix import display_path
 from weakincentives.runtime import TokenUsage
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -62,6 +64,22 @@ def format_duration(milliseconds: float) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun, singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def shorten_home(path: Path) -> str:
+    """Return a path for people, with `~` for the home directory."""
+    try:
+        inside = path.relative_to(Path.home())
+    except (ValueError, RuntimeError):
+        return display_path(str(path))
+    return display_path(f"~/{inside}" if inside.parts else "~")
+
+
+def list_names(paths: Sequence[str], most: int = 20) -> str:
+    """Return the first paths in a line, and how many more there are."""
+    more = len(paths) - most
+    names = ", ".join(map(display_path, paths[:most]))
+    return names if more <= 0 else f"{names} and {more:,} more"
 
 
 def format_size(size: int) -> str:

@@ -46,9 +46,10 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.history import EntryState
 from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import Entry, SessionRecorder, StepRecord, Timeline
+from weakincentives.runtime.timeline import SessionRecorder, StepRecord, Timeline
 from weakincentives.sandbox import Sandbox, SandboxUnavailableError, create_sandbox
 from weakincentives.sandbox.bubblewrap import WORKSPACE
 
@@ -287,7 +288,7 @@ class _Workspace:
         last = self._recording.step(self._recording.last)
         paths = [
             path
-            for path in sorted({*step.files.paths, *last.files.paths})
+            for path in sorted({*step.paths, *last.paths})
             if not is_tool_output(path)
             and _facts(self._timeline.entry(step.number, path))
             != _facts(self._recording.entry(last.number, path))
@@ -391,9 +392,9 @@ def _tool_names(dialect: DialectName) -> set[str]:
     return {each.name for each in DIALECTS[dialect]}
 
 
-def _facts(entry: Entry | None) -> object:
+def _facts(entry: EntryState) -> object:
     """Return what must be the same about an entry of a timeline."""
-    return None if entry is None else (entry.kind, entry.id, entry.permissions & _EXECUTABLE)
+    return entry.kind, entry.blob, entry.target, entry.mode & _EXECUTABLE
 
 
 def _unified(before: str, after: str) -> str:

@@ -144,17 +144,16 @@ class _Content:
         changes = self._recording.step(number).files
         entries = [
             (
-                each.path,
-                each.kind[0],
-                each.size,
-                self._keep(number, each.path, each.id, each.size),
+                path,
+                "l" if now.kind == "symlink" else now.kind[0],
+                max(now.size, 0),
+                self._keep(number, path, now.blob, now.size) if now.kind == "file" else None,
             )
-            for each in changes.entries
+            for path, now in ((each.path, each.after) for each in changes)
+            if now.kind != "absent"
         ]
-        return {
-            "removed": self._view.clean(list(changes.removed)),
-            "entries": self._view.clean(entries),
-        }
+        removed = [each.path for each in changes if each.after.kind == "absent"]
+        return {"removed": self._view.clean(removed), "entries": self._view.clean(entries)}
 
     def _keep(self, number: int, path: str, digest: str | None, size: int) -> str | None:
         """Return the key of a file's content, after storing it if there is room."""

@@ -14,7 +14,7 @@ from weakincentives.debug.recording import RecordedSession, Recording
 from weakincentives.debug.secrets import mask_secrets, mask_values
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
-from weakincentives.runtime.timeline import StepRecord, StoredSession
+from weakincentives.runtime.timeline import StepRecord, StoredSession, step_command
 from weakincentives.serde import to_builtins
 
 MAX_ENTRIES = 100_000
@@ -85,7 +85,7 @@ class SessionView:
             | {
                 "details": _bounded(dict(record.details)),
                 "messages": [] if change is None else _bounded(list(change.items)),
-                "messages_kept": None if change is None else change.keep,
+                "messages_kept": None if change is None else change.start,
                 "slices": list(self._changed_slices(record)),
                 "commands": self._commands(number),
             }
@@ -175,22 +175,20 @@ class SessionView:
             {} if step.parent is None else self._recording.sessions(step.parent)
         )
         now = self._recording.sessions(step.number)
-        for session in step.sessions:
-            known = before.get(session.session_id)
-            for each in sorted(session.slices, key=lambda found: found.log):
-                old = known.slices[each.type].items if known and each.type in known.slices else []
-                keep = each.change.keep
-                new = now[session.session_id].slices[each.type].items[keep:]
-                yield {
-                    "session": str(session.session_id),
-                    "type": each.type,
-                    "log": each.log,
-                    "before": len(old),
-                    "after": keep + len(new),
-                    "kept": keep,
-                    "removed": _bounded(old[keep:][-_MAX_ITEMS:]),
-                    "added": _bounded(new[-_MAX_ITEMS:]),
-                }
+        found = ((*each, now[each[0]].slices[each[1]]) for each in step.changed_slices())
+        for session_id, name, keep, each in sorted(found, key=lambda change: change[3].log):
+            known = before.get(session_id)
+            old = known.slices[name].items if known and name in known.slices else []
+            yield {
+                "session": str(session_id),
+                "type": name,
+                "log": each.log,
+                "before": len(old),
+                "after": len(each.items),
+                "kept": keep,
+                "removed": _bounded(old[keep:][-_MAX_ITEMS:]),
+                "added": _bounded(each.items[keep:][-_MAX_ITEMS:]),
+            }
 
     def _commands(self, number: int) -> list[dict[str, str]]:
         """Return the commands that begin at a step."""
@@ -265,7 +263,7 @@ def _align(
 
 
 def _outcome(step: StepRecord) -> tuple[object, ...]:
-    return step.kind, step.title, *(step.details.get(each) for each in _OUTCOME)
+    return (step.kind, step.title, *(step.details.get(each) for each in _OUTCOME))
 
 
 _OUTCOME = ("tool", "params", "success", "result_message", "error", "text")
@@ -274,7 +272,8 @@ _OUTCOME = ("tool", "params", "success", "result_message", "error", "text")
 def _row(step: StepRecord) -> dict[str, Any]:
     """Return a step as a row of the list."""
     details = step.details
-    paths = [] if step.parent is None else list(step.files.paths)
+    paths = [] if step.parent is None else list(step.paths)
+    command = step_command(step)
     return {
         "n": step.number,
         "parent": step.parent,
@@ -284,9 +283,11 @@ def _row(step: StepRecord) -> dict[str, Any]:
         "branch": step.branch,
         "ok": step.success,
         "rolled_back": step.kind == "tool" and not step.success,
-        "command": None if step.command is None else str(step.command),
-        "command_failed": step.command is not None and step.command.failed,
+        "command": None if command is None else str(command),
+        "command_failed": command is not None and command.failed,
         "ms": step.duration_ms,
+        "actor": step.actor,
+        "undoes": step.undoes,
         "client": step.client,
         "tokens": details.get("usage"),
         "cost": details.get("cost"),

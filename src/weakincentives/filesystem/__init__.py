@@ -36,8 +36,7 @@ from weakincentives.filesystem.events import (
 from weakincentives.filesystem.glob import InvalidGlobError, glob_match
 from weakincentives.filesystem.grep import InvalidRegexError
 from weakincentives.filesystem.host.filesystem import HostFilesystem
-from weakincentives.filesystem.host.journal.changes import ChangeListener, PathChange
-from weakincentives.filesystem.host.journal.rollback import KeptChange
+from weakincentives.filesystem.host.journal.completion import ChangeListener
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
@@ -114,6 +113,7 @@ from weakincentives.filesystem.types import (
     WriteResult,
 )
 from weakincentives.gitstore import SnapshotProblem, StoreSize
+from weakincentives.history import Kept, PathChange
 from weakincentives.posix import BackendUnavailableError, TimeLimitError, time_limit
 
 # names of earlier drafts
@@ -177,7 +177,7 @@ __all__ = [
     "InvalidGlobError",
     "InvalidPathError",
     "InvalidRegexError",
-    "KeptChange",
+    "Kept",
     "Kind",
     "LimitExceededError",
     "Limits",

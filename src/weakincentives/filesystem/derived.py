@@ -8,7 +8,7 @@ are read once, when it is first seen, so that the answer for a path stays the sa
 from collections.abc import Container, Iterable, Mapping
 
 from weakincentives.filesystem.base import ReadableFilesystem, State
-from weakincentives.filesystem.base.primitives import Children
+from weakincentives.filesystem.base.searchable import Children
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat

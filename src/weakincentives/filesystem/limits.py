@@ -76,6 +76,12 @@ POSIX_LIMITS = Limits(max_path_depth=2_048, max_segment_length=255)
 _RESERVED_SECONDS = 0.5  # reserved for the files after a large one
 
 
+def limits_of(filesystem: object) -> Limits:
+    """Return the limits of `filesystem`; the defaults if it has none."""
+    limits = getattr(filesystem, "limits", None)
+    return limits if isinstance(limits, Limits) else DEFAULT_LIMITS
+
+
 def share_of_time(others: int) -> float:
     """Return the seconds that a search may spend on one large file.
 

@@ -4,6 +4,7 @@ A normalized path has no leading slash, no `.`, no `..` and no empty segment; th
 root is the empty string. Every other module receives normalized paths only.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from weakincentives.posix import RESERVED_PREFIX, display_path, shorten_path
 
 TOOL_OUTPUT = ".wink-output"
 """The directory at the root in which tools keep long output; not part of the project."""
+_QUOTED = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
+_ESCAPES = {7: b"a", 8: b"b", 9: b"t", 10: b"n", 11: b"v", 12: b"f", 13: b"r", 34: b'"', 92: b"\\"}
 _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
 
 
@@ -102,6 +105,26 @@ def outermost(paths: Iterable[str]) -> list[str]:
     return kept
 
 
+def encode_path(name: str) -> bytes:
+    """Encode a path or a link's target as it is on disk."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def quote_path(name: bytes) -> bytes:
+    """Quote a path as git does: if it contains anything but printable ASCII."""
+    if not _QUOTED.search(name):
+        return name
+    return b'"%b"' % _QUOTED.sub(_escape, name)
+
+
+def label_path(prefix: bytes, path: str | None) -> bytes:
+    """Return the name of a file in the first lines of a patch; None stands for no file."""
+    if path is None:
+        return b"/dev/null"
+    # git ends a name with spaces by a tab, since the last word could be read as a date
+    return quote_path(prefix + encode_path(path)) + (b"\t" if " " in path else b"")
+
+
 @dataclass(frozen=True, slots=True)
 class VfsPath:
     """A strict path in segments: ASCII, relative, without `.` and `..`."""
@@ -162,3 +185,8 @@ def _check_characters(segment: str) -> None:
         raise InvalidPathError(
             f"Path segment is not in Unicode normal form C: {segment!r}, use {normal!r}"
         )
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    byte = match.group()[0]
+    return b"\\" + (_ESCAPES.get(byte) or b"%03o" % byte)

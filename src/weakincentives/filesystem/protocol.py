@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from weakincentives.filesystem.events import Listener
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.savepoints import Savepoint
 from weakincentives.filesystem.types import (
     FileEntry,
@@ -401,38 +400,3 @@ CHANGING_METHODS = frozenset(
     }
 )
 """The methods beyond `Filesystem` that change files: a wrapper must not just pass them on."""
-
-
-def open_savepoint(filesystem: object) -> Savepoint | None:
-    """Open a savepoint of `filesystem`; return None if it is not `Transactional`.
-
-    Raises:
-        TimeLimitError: Another thread did not end its savepoint in time.
-    """
-    # not isinstance(..., Transactional): every tool call comes here, and Python 3.11 takes
-    # microseconds for that
-    savepoint = getattr(filesystem, "savepoint", None)
-    try:
-        return None if savepoint is None else savepoint()
-    except NotImplementedError:
-        return None
-
-
-def hold_lock(filesystem: object) -> Callable[[], None] | None:
-    """Take the write lock of `filesystem`; return None if it is not `Lockable`.
-
-    Raises:
-        TimeLimitError: Another thread did not end its savepoint in time.
-    """
-    if not isinstance(filesystem, Lockable):
-        return None
-    try:
-        return filesystem.hold()
-    except NotImplementedError:
-        return None
-
-
-def limits_of(filesystem: object) -> Limits:
-    """Return the limits of `filesystem`; the defaults if it has none."""
-    limits = getattr(filesystem, "limits", None)
-    return limits if isinstance(limits, Limits) else DEFAULT_LIMITS

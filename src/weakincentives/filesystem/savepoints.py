@@ -10,13 +10,14 @@ as such. The mutex is held only in `with` blocks of one function, which Python l
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Condition, RLock, get_ident
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 from weakref import ref
 
 from weakincentives.errors import WinkError
+from weakincentives.history import Kept
 from weakincentives.posix import TimeLimitError, check_time, defer_interrupts
 
 LOCK_TIMEOUT = 600.0  # seconds; bounds a deadlock between two threads
@@ -50,8 +51,8 @@ class SavepointStorage(Protocol):
         """End that savepoint and keep the changes."""
         ...
 
-    def rollback(self, depth: int) -> None:
-        """End that savepoint and undo the changes."""
+    def rollback(self, depth: int) -> Sequence[Kept]:
+        """End that savepoint and undo the changes; return what was left alone."""
         ...
 
 
@@ -220,8 +221,11 @@ class Savepoint:
                 if self._storage.depth <= self._depth:  # also if it failed after the commit point
                     self._end()
 
-    def rollback(self) -> None:
+    def rollback(self) -> tuple[Kept, ...]:
         """End the savepoint and undo the changes.
+
+        Return the changes of other programs that were left alone, and where the other versions
+        are.
 
         Raises:
             SavepointError: The savepoint has ended, belongs to another thread, or the disk
@@ -231,7 +235,7 @@ class Savepoint:
         """
         with defer_interrupts(), self._lock.mutex:
             self._check_usable()
-            self._undo()
+            return self._undo()
 
     def abandon(self) -> None:
         """Roll back from any thread, unless the savepoint has ended."""
@@ -271,10 +275,10 @@ class Savepoint:
         if self._thread != get_ident():
             raise SavepointError("Savepoint belongs to another thread")
 
-    def _undo(self) -> None:
+    def _undo(self) -> tuple[Kept, ...]:
         changed = self._storage.has_changed(self._depth)
         try:
-            self._storage.rollback(self._depth)
+            return tuple(self._storage.rollback(self._depth))
         finally:
             if self._storage.depth <= self._depth:  # else it can be tried again
                 try:
@@ -292,3 +296,31 @@ class Savepoint:
         self._is_open = False
         del self._lock.savepoints[self._depth :]
         self._lock.notify()
+
+
+def open_savepoint(filesystem: object) -> Savepoint | None:
+    """Open a savepoint of `filesystem`; return None if it is not `Transactional`.
+
+    Raises:
+        TimeLimitError: Another thread did not end its savepoint in time.
+    """
+    return _call_if_any(filesystem, "savepoint")
+
+
+def hold_lock(filesystem: object) -> Callable[[], None] | None:
+    """Take the write lock of `filesystem`; return None if it is not `Lockable`.
+
+    Raises:
+        TimeLimitError: Another thread did not end its savepoint in time.
+    """
+    return _call_if_any(filesystem, "hold")
+
+
+def _call_if_any(filesystem: object, name: str) -> Any:
+    # not isinstance(..., Transactional): every tool call comes here, and Python 3.11 takes
+    # microseconds for that
+    method = getattr(filesystem, name, None)
+    try:
+        return None if method is None else method()
+    except NotImplementedError:
+        return None

@@ -9,14 +9,12 @@ from weakincentives.gitstore.objects import ObjectStore as ObjectStore
 from weakincentives.gitstore.objects import PackedObjects as PackedObjects
 from weakincentives.gitstore.objects import is_object_id as is_object_id
 from weakincentives.gitstore.pack_reader import CHUNK_SIZE as CHUNK_SIZE
-from weakincentives.gitstore.pack_reader import EmbeddedPack as EmbeddedPack
 from weakincentives.gitstore.pack_reader import Inflater as Inflater
-from weakincentives.gitstore.pack_reader import PackedObject as PackedObject
 from weakincentives.gitstore.pack_reader import PackError as PackError
+from weakincentives.gitstore.pack_reader import PackReader as PackReader
+from weakincentives.gitstore.pack_reader import hash_object as hash_object
 from weakincentives.gitstore.pack_reader import max_index_size as max_index_size
-from weakincentives.gitstore.pack_writer import PackLog as PackLog
 from weakincentives.gitstore.pack_writer import PackTransaction as PackTransaction
-from weakincentives.gitstore.pack_writer import hash_object as hash_object
 from weakincentives.gitstore.repository import Repository as Repository
 from weakincentives.gitstore.repository import StoreSize as StoreSize
 from weakincentives.gitstore.repository import default_git_dir as default_git_dir

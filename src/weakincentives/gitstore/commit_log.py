@@ -18,22 +18,22 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from weakincentives.errors import SnapshotError
-from weakincentives.gitstore.commits import decode_commit
-from weakincentives.gitstore.directory import GitDirectory
+from weakincentives.gitstore.directory import MAIN, PINS, GitDirectory, Refs, has_content
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
+from weakincentives.gitstore.pack_reader import PackError, index_ids
 from weakincentives.gitstore.pack_writer import store_pack
-from weakincentives.gitstore.refs import MAIN, PINS, Refs, has_content
+from weakincentives.gitstore.trees import date_of_name, decode_commit
 from weakincentives.posix import (
     AtomicFile,
     SyncQueue,
     fault_point,
     open_regular,
+    start_writeback,
     sync_directory,
     write_all,
 )
@@ -45,7 +45,6 @@ _MIN_ROOM = 16 * 1024 * 1024  # bytes; on a smaller disk, snapshots need the spa
 _MAGIC = b"winklog1"
 _HEADER = struct.Struct(">8s16s36s")  # magic number, token of this use of the log, boot id
 _RECORD = struct.Struct(">I32s")  # size and digest of what follows
-_IDS_AT = 8 + 256 * 4  # in an index: after the magic number and the table of first bytes
 _COMMIT, _PIN = re.compile("[0-9a-f]{40}"), re.compile(rf"{PINS}[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _UPDATE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -66,59 +65,21 @@ class LoggedCommit(msgspec.Struct, array_like=True, frozen=True):
 
         Elsewhere a name would be a path, and a commit any text.
         """
-        is_named = bool(_COMMIT.fullmatch(self.commit) and _PIN.fullmatch(self.pin))
-        size = len(self.index)
-        return is_named and size >= _IDS_AT and _IDS_AT + self._count * 20 <= size
-
-    @property
-    def _count(self) -> int:
-        return struct.unpack_from(">I", self.index, _IDS_AT - 4)[0]
+        if not (_COMMIT.fullmatch(self.commit) and _PIN.fullmatch(self.pin)):
+            return False
+        try:
+            return bool(index_ids(self.index))
+        except PackError:
+            return False
 
     @property
     def pack_name(self) -> str:
         """The name of both pack files, without suffix."""
         return f"pack-{self.index[-40:-20].hex()}"
 
-    def object_ids(self) -> Iterator[str]:
-        """Yield the id of every object in the pack."""
-        for at in range(_IDS_AT, _IDS_AT + self._count * 20, 20):
-            yield self.index[at : at + 20].hex()
-
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(LoggedCommit)
-
-
-class PendingCommit:
-    """A commit whose files are being written: `log` makes it durable, an error withdraws it."""
-
-    def __init__(self, commits: "CommitLog", commit: str, pin: str) -> None:
-        """Write `commit`, with the ref `pin`, to the log of `commits`."""
-        self._commits = commits
-        self._commit = commit
-        self._pin = pin
-        self.is_logged: bool = False
-        """Whether it is durable already, so that its files need no sync."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """After an error, withdraw the commit from the log."""
-        if kind is not None:
-            self._commits.withdraw(self._commit)
-
-    def log(self, pack: bytes, index: bytes) -> bool:
-        """Log the commit and wait for the disk; return False if it has to be synced otherwise."""
-        found = LoggedCommit(self._commit, self._pin, pack, index)
-        self.is_logged = self._commits.append(found)
-        return self.is_logged
 
 
 class CommitLog:
@@ -140,22 +101,23 @@ class CommitLog:
         with self._open() as file:
             return file is not None and file.boot != boot_id() and bool(file.read_all())
 
-    def begin(self, commit: str, pin: str) -> PendingCommit:
-        """Return a commit that can be logged while its files are written."""
-        return PendingCommit(self, commit, pin)
+    @property
+    def is_used(self) -> bool:
+        """Whether this process has logged commits."""
+        return bool(self._token)
 
-    def append(self, commit: LoggedCommit) -> bool:
-        """Append a commit, synced; return False if it cannot be logged."""
+    def append(self, commit: LoggedCommit, *, wait: bool = True) -> bool:
+        """Append a commit, synced unless nobody has to `wait`; False if it cannot be logged."""
         payload = _encoder.encode(commit)
         if len(payload) > _MAX_RECORD or boot_id() is None:
             return False
-        is_logged = self._append(payload)
+        is_logged = self._append(payload, wait=wait)
         if not is_logged:
             # the log is full, missing, or from before a restart
             self.checkpoint()
             if not self._path.exists() and not self._create():
                 return False
-            is_logged = self._append(payload)
+            is_logged = self._append(payload, wait=wait)
         fault_point("log.appended")
         return is_logged
 
@@ -187,9 +149,15 @@ class CommitLog:
                 fault_point("log.synced")
             file.reset()
 
-    def _append(self, payload: bytes) -> bool:
+    def trim(self) -> None:
+        """Free the space after the last record; the next use allocates it again."""
         with self._open() as file:
-            if file is None or file.boot != boot_id():
+            if file is not None:
+                file.trim()
+
+    def _append(self, payload: bytes, *, wait: bool) -> bool:
+        with self._open() as file:
+            if file is None or file.boot != boot_id() or not file.allocate():
                 return False
             if file.token != self._token:
                 self._token, self._end = file.token, _HEADER.size
@@ -198,7 +166,7 @@ class CommitLog:
             record = file.encode(self._end, payload)
             if self._end + len(record) > _CAPACITY:
                 return False
-            file.write(self._end, record)
+            file.write(self._end, record, wait=wait)
             self._end += len(record)
             return True
 
@@ -214,12 +182,16 @@ class CommitLog:
             if not self._has_pin(commit):
                 self._refs.write(commit.pin, commit.commit)
             fault_point("log.replayed")
+        # another name of such a commit is a link to the incomplete ref
+        found = self._refs.read_all(PINS).items()
+        names = [name for name, ref in found if ref is None]
+        self._refs.delete([each for each in names if date_of_name(each.removeprefix(PINS))])
         self._move_main(commits[-1].commit)
 
     def _has_pack(self, commit: LoggedCommit) -> bool:
         pack, index = (self._packs / f"{commit.pack_name}.{suffix}" for suffix in ("pack", "idx"))
         if not pack.exists():  # it may have been merged into another one
-            return all(map(self._objects.is_packed, commit.object_ids()))
+            return self._objects.has_all(index_ids(commit.index))
         return has_content(pack, commit.pack) and has_content(index, commit.index)
 
     def _has_pin(self, commit: LoggedCommit) -> bool:
@@ -343,11 +315,27 @@ class _LogFile:
         """Return the record of `payload` at `position`."""
         return _RECORD.pack(len(payload), self._digest(position, payload)) + payload
 
-    def write(self, position: int, data: bytes) -> None:
-        """Overwrite part of the file, synced; its size does not change."""
+    def write(self, position: int, data: bytes, *, wait: bool = True) -> None:
+        """Overwrite part of the file, synced unless nobody has to wait; its size stays."""
         os.lseek(self._descriptor, position, os.SEEK_SET)
         write_all(self._descriptor, data)
-        os.fdatasync(self._descriptor)
+        if wait:
+            os.fdatasync(self._descriptor)
+        else:
+            start_writeback(self._descriptor)
+
+    def allocate(self) -> bool:
+        """Make sure that a full log has room on the disk; return False if there is none."""
+        try:
+            if os.fstat(self._descriptor).st_size < _CAPACITY:
+                os.posix_fallocate(self._descriptor, 0, _CAPACITY)
+        except OSError:
+            return False
+        return True
+
+    def trim(self) -> None:
+        """Cut the file after the last record."""
+        os.ftruncate(self._descriptor, self.find_end(_HEADER.size))
 
     def reset(self) -> None:
         """Empty the log; synced with the next record, because until then it does no harm."""

@@ -1,18 +1,22 @@
-"""The git directory of a snapshot store: create, lock, complete and remove it safely.
+"""The git directory of a snapshot store, created, locked and removed safely, and its refs.
 
 A marker file is written before anything else, so a directory that a killed process left
 incomplete is known to be ours. A directory without the marker is never used. To open or remove
 the directory, a process first locks the directory itself, so no process sees it half-created or
 half-removed.
+
+We write one file for each ref. Git may have moved refs into `packed-refs`, so both are read.
+A ref is an object id or it is damaged; symbolic refs are not followed.
 """
 
 import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import stat
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +26,7 @@ from weakincentives.posix import (
     AtomicFile,
     fault_point,
     is_temporary,
+    open_regular,
     read_regular,
     remove_leftovers,
     remove_tree,
@@ -42,6 +47,14 @@ _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORIES = ("objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/wink")
 _HEAD = b"ref: refs/heads/main\n"
+MAIN = "refs/heads/main"
+PINS = "refs/wink/"
+_PACKED = "packed-refs"
+_SHALLOW = "shallow"
+_MAX_REF = 1024
+_MAX_PACKED = 256 * 1024 * 1024
+_LOOSE = re.compile(rb"([0-9a-f]{40})\n?")
+_PACKED_LINE = re.compile(r"([0-9a-f]{40}) (refs/\S+)")
 # no hooks, no automatic maintenance, and no files that would be stale when we remove objects
 _CONFIG = b"""[core]
 \trepositoryFormatVersion = 0
@@ -85,6 +98,8 @@ class GitDirectory:
         """
         self.path = path
         self._root = root
+        self._is_locked = False
+        self._epoch: str | None = None  # nobody changes it while the lock is held
         self.marker: Marker = self._ensure()
 
     @contextmanager
@@ -95,13 +110,17 @@ class GitDirectory:
             SnapshotError: The directory was removed, and no `root` is known to create it again.
         """
         with self._hold_lock(_LOCK, fcntl.LOCK_EX):
-            # lock files are created before the configuration: it may be incomplete
-            if not ((self.path / MARKER).exists() and self._is_complete()):
-                if self._root is None and not (self.path / MARKER).exists():
+            # the configuration is created last and removed first
+            if not (self._has(MARKER) and self._has("config")):
+                if self._root is None and not self._has(MARKER):
                     raise _not_ours(self.path)
                 with self._lock_directory():
                     self._initialize(self.marker.root, adopted=self.marker.adopted)
-            yield
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked, self._epoch = False, None
 
     @contextmanager
     def prevent_removal(self) -> Generator[None, None, None]:
@@ -141,24 +160,20 @@ class GitDirectory:
         finally:
             os.close(users)
 
-    def replace(self, name: str, data: bytes, *, durable: bool = True, urgent: bool = True) -> None:
-        """Create or replace the file `name` atomically.
-
-        A file that is not `urgent` may be the old one after a power failure, never damaged.
-        """
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace the file `name` atomically."""
         with AtomicFile(self.path, data) as file:
             if durable:
                 os.fsync(file.descriptor)
-            self.publish(file, name, durable=durable and urgent)
+            self.publish(file, name, durable=durable)
 
     def publish(self, file: AtomicFile, name: str, *, durable: bool) -> None:
         """Rename a file that has been synced to `name`, atomically."""
-        target = self.path / name
         fault_point("gitdir.written")
-        file.name(target)
+        file.name(f"{self.path}/{name}")
         fault_point("gitdir.renamed")
         if durable:
-            sync_directory(target.parent)
+            sync_directory((self.path / name).parent)
 
     def epoch(self) -> str:
         """Return a token that changes when the directory is created and at `begin_epoch`."""
@@ -167,14 +182,19 @@ class GitDirectory:
 
     def read_epoch(self) -> str | None:
         """Return the token, None if it cannot be read."""
+        if self._epoch is not None:
+            return self._epoch
         try:
-            return read_regular(self.path / _EPOCH, _MAX_EPOCH).decode("ascii")
+            found = read_regular(f"{self.path}/{_EPOCH}", _MAX_EPOCH).decode("ascii")
         except (OSError, ValueError):
             return None
+        self._epoch = found if self._is_locked else None
+        return found
 
     def begin_epoch(self) -> None:
         """Change the token, in place: this must work on a full disk, before space is freed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._epoch = None
         descriptor = os.open(self.path / _EPOCH, flags, 0o600)
         try:
             # a partial write changes the token too
@@ -186,14 +206,7 @@ class GitDirectory:
 
     def sweep(self) -> None:
         """Remove temporary files of killed writers."""
-        with os.scandir(self.path) as entries:
-            names = [entry.name for entry in entries if is_temporary(entry.name)]
-        if names:
-            directory = os.open(self.path, _DIRECTORY)
-            try:
-                remove_leftovers(directory, names)
-            finally:
-                os.close(directory)
+        sweep_directory(self.path, os.listdir(self.path))  # noqa: PTH208 # only names
 
     def _ensure(self) -> Marker:
         """Create or complete the directory if needed; return its marker."""
@@ -220,7 +233,7 @@ class GitDirectory:
     def _complete(self, *, created: bool) -> Marker:
         """Complete the directory if needed, return its marker; the directory is locked."""
         root = self._root
-        if root is not None and not (self.path / MARKER).exists():
+        if root is not None and not self._has(MARKER):
             self._initialize(root, adopted=not created)
         marker = self._read_marker()
         if root is not None and marker.root != root:
@@ -260,7 +273,7 @@ class GitDirectory:
 
     def _initialize(self, root: str, *, adopted: bool) -> None:
         """Create the files that are missing: the marker first, the configuration last."""
-        if not (self.path / MARKER).exists():
+        if not self._has(MARKER):
             self._check_empty()
             self.path.chmod(0o700)
             text = json.dumps({"format": FORMAT, "root": root, "adopted": adopted}, indent=2)
@@ -275,7 +288,10 @@ class GitDirectory:
             self.replace("config", _CONFIG)
 
     def _is_complete(self) -> bool:
-        return all((self.path / name).exists() for name in ("config", _USERS, _LOCK))
+        return self._has("config") and self._has(_USERS) and self._has(_LOCK)
+
+    def _has(self, name: str) -> bool:
+        return os.path.exists(f"{self.path}/{name}")  # noqa: PTH110 # for every lock
 
     def _check_empty(self) -> None:
         _check_owner(self.path)
@@ -308,13 +324,13 @@ class GitDirectory:
 
     @contextmanager
     def _hold_lock(self, name: str, operation: int) -> Generator[None, None, None]:
-        descriptor = self._acquire(self.path / name, operation)
+        descriptor = self._acquire(f"{self.path}/{name}", operation)
         try:
             yield
         finally:
             _unlock(descriptor)
 
-    def _acquire(self, path: Path, operation: int) -> int:
+    def _acquire(self, path: str, operation: int) -> int:
         """Lock the file at `path`; if it was replaced while waiting, lock the new one."""
         while True:
             try:
@@ -352,6 +368,141 @@ class GitDirectory:
             os.close(directory)
 
 
+class Refs:
+    """The refs of a repository; hold its lock to change them."""
+
+    def __init__(self, directory: GitDirectory, *, durable: bool = True) -> None:
+        """Read and write the refs in `directory`."""
+        self._directory = directory
+        self._durable = durable
+
+    def read(self, name: str) -> str | None:
+        """Return the object id of a ref, or None if there is no such ref.
+
+        Raises:
+            SnapshotError: The ref is damaged, or symbolic.
+        """
+        data = self._read_file(name)
+        if data is None:
+            return self._read_packed_refs().get(name)
+        match = _LOOSE.fullmatch(data)
+        if match is None:
+            raise SnapshotError(f"Ref is damaged: {name!r}")
+        return match[1].decode()
+
+    def read_all(self, prefix: str = "refs/") -> dict[str, str | None]:
+        """Return the ids of all refs below `prefix` by name; None for a damaged one."""
+        found: dict[str, str | None] = {}
+        for name in self._iter_loose(prefix.rstrip("/")):
+            data = self._read_file(name)
+            if data is not None:  # else it was removed since it was listed
+                match = _LOOSE.fullmatch(data)
+                found[name] = match[1].decode() if match else None
+        # last: git writes packed-refs before it removes the files
+        for name, ref in self._read_packed_refs().items():
+            if name.startswith(prefix):
+                found.setdefault(name, ref)
+        return found
+
+    def write(self, name: str, ref: str) -> None:
+        """Create or change a ref atomically."""
+        with self.prepare(ref) as file:
+            if self._durable:
+                os.fsync(file.descriptor)
+            self.publish(file, name)
+
+    def prepare(self, ref: str) -> AtomicFile:
+        """Return a file for `publish`; the caller syncs it first."""
+        return AtomicFile(self._directory.path, ref.encode() + b"\n")
+
+    def publish(self, file: AtomicFile, name: str, *, durable: bool = True) -> None:
+        """Create or change a ref atomically; its file has been synced if `durable`."""
+        durable = durable and self._durable and name != MAIN
+        try:
+            self._directory.publish(file, name, durable=durable)
+        except FileNotFoundError:  # git removes directories that become empty
+            (self._directory.path / name).parent.mkdir(0o700, parents=True)
+            self._directory.publish(file, name, durable=durable)
+
+    def delete(self, names: Collection[str]) -> None:
+        """Remove refs; idempotent."""
+        packed = self._read_packed_refs()
+        if not packed.keys().isdisjoint(names):
+            # first: otherwise the packed value would reappear when the file is gone
+            lines = [f"{ref} {name}\n" for name, ref in sorted(packed.items()) if name not in names]
+            self._directory.replace(_PACKED, "".join(lines).encode(), durable=self._durable)
+        paths = [self._directory.path / name for name in names]
+        for path in paths:
+            path.unlink(missing_ok=True)
+            fault_point("refs.deleted")
+        if self._durable:
+            for parent in {path.parent for path in paths}:
+                sync_directory(parent)
+
+    def read_detached_head(self) -> str | None:
+        """Return the commit of a detached HEAD, or None if HEAD is on a branch."""
+        match = _LOOSE.fullmatch(self._read_file("HEAD") or b"")
+        return match[1].decode() if match else None
+
+    def is_head_on_main(self) -> bool:
+        """Return whether HEAD points to the main branch."""
+        return (self._read_file("HEAD") or b"").strip() == b"ref: " + MAIN.encode()
+
+    def write_shallow(self, commits: Collection[str]) -> None:
+        """Record in `shallow` the commits whose parents git must not look for."""
+        path = self._directory.path / _SHALLOW
+        data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
+        if not commits:
+            path.unlink(missing_ok=True)
+        elif not has_content(path, data):
+            self._directory.replace(_SHALLOW, data, durable=self._durable)
+
+    def _read_file(self, name: str) -> bytes | None:
+        """Return the beginning of a file: None if missing, empty if it is not a regular file."""
+        try:
+            descriptor, _ = open_regular(f"{self._directory.path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            return b""
+        try:
+            return os.read(descriptor, _MAX_REF)
+        finally:
+            os.close(descriptor)
+
+    def _iter_loose(self, prefix: str) -> Iterator[str]:
+        pending = [prefix]
+        while pending:
+            directory = pending.pop()
+            try:
+                entries = list(os.scandir(self._directory.path / directory))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                name = f"{directory}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(name)
+                elif not entry.name.startswith(".") and not entry.name.endswith(".lock"):
+                    yield name
+
+    def _read_packed_refs(self) -> dict[str, str]:
+        try:
+            data = read_regular(self._directory.path / _PACKED, _MAX_PACKED)
+            lines = data.decode().splitlines()
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise SnapshotError(f"Refs file is damaged: {_PACKED!r}: {error}") from error
+        found: dict[str, str] = {}
+        for line in lines:
+            match = _PACKED_LINE.fullmatch(line)
+            if match is not None:
+                found[match[2]] = match[1]
+            elif not line.startswith(("#", "^")):
+                raise SnapshotError(f"Refs file is damaged: {_PACKED!r}")
+        return found
+
+
 class _MissingStoreError(SnapshotError):
     """The directory is missing; whether it exists by now says nothing about that moment."""
 
@@ -370,9 +521,9 @@ def _not_ours(path: Path) -> SnapshotError:
     return SnapshotError(f"Snapshot store was not made by this package: {str(path)!r}")
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def _is_at(path: str | Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 
@@ -390,3 +541,22 @@ def _unlock(descriptor: int) -> None:
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
+
+
+def sweep_directory(path: Path, names: Iterable[str]) -> None:
+    """Remove temporary files of killed writers among the `names` in a directory."""
+    hidden = list(filter(is_temporary, names))
+    if hidden:
+        directory = os.open(path, _DIRECTORY)
+        try:
+            remove_leftovers(directory, hidden)
+        finally:
+            os.close(directory)
+
+
+def has_content(path: Path, data: bytes) -> bool:
+    """Return whether a file exists and has exactly this content."""
+    try:
+        return read_regular(path, len(data)) == data
+    except OSError:
+        return False  # missing, larger, or not a regular file

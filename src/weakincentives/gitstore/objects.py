@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -13,26 +14,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weakincentives.errors import WinkError
+from weakincentives.gitstore.directory import sweep_directory
 from weakincentives.gitstore.pack_reader import (
     CHUNK_SIZE,
     KINDS,
     MAX_OBJECT_SIZE,
+    Inflater,
     Pack,
     PackedObject,
     PackError,
     PackReader,
     Stream,
     TooLargeError,
+    hash_object,
 )
-from weakincentives.gitstore.pack_set import PackSet
-from weakincentives.gitstore.pack_writer import PackTransaction, hash_object
-from weakincentives.posix import fault_point, open_regular
+from weakincentives.gitstore.pack_writer import PackTransaction
+from weakincentives.posix import defer_interrupts, fault_point, open_regular
 
-_LOOSE_CHUNK = 1024 * 1024
+_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
+_NAME_SIZE = len("pack-") + 40
+_MAX_ATTEMPTS = 10
+_LOOSE_HEADER = re.compile(rb"((?:%s) ([0-9]+))\0" % "|".join(KINDS.values()).encode())
+_LOOSE_START = 1024  # bytes of a loose object that contain its header
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it
 _ID = re.compile(r"[0-9a-f]{40}")
 _MAX_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
 _SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
+_MAX_SMALL_OBJECTS = 100  # of a pack whose ids are all in one table
 _MAX_SMALL_PACKS = 64
 _WRONG_ID = "its content has another id"
 _log = logging.getLogger(__name__)
@@ -46,45 +54,33 @@ def loose_stream(path: Path) -> Stream:
         PackError: The object is damaged; also while its chunks are read.
     """
     chunks = _inflate_file(path)
-    start = next(chunks, b"")
-    header, separator, rest = start.partition(b"\0")
-    kind, _, digits = header.partition(b" ")
-    is_known = kind.decode("ascii", "replace") in KINDS.values()
-    if not (separator and is_known and digits.isdigit() and len(header) < _MAX_HEADER):
-        raise PackError(f"Object file is damaged: {path.name!r}")
-    return Stream(kind.decode(), int(digits), _check_size(int(digits), rest, chunks))
-
-
-def _check_size(size: int, rest: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks; raise PackError unless they have `size` bytes."""
-    left = size - len(rest)
-    if rest:
-        yield rest
-    for chunk in chunks:
-        left -= len(chunk)
-        if left < 0:
-            break
-        yield chunk
-    if left:
-        raise PackError("Object file has another size than its header says")
+    kind, _, size = next(chunks).decode().partition(" ")
+    return Stream(kind, int(size), chunks)
 
 
 def _inflate_file(path: Path) -> Iterator[bytes]:
-    """Yield the inflated content of a file in chunks; the first is not empty."""
-    inflater = zlib.decompressobj()
+    """Yield the header of a loose object, then its content in chunks."""
     with os.fdopen(open_regular(path)[0], "rb", buffering=0) as file:
-        data = b""
-        while not inflater.eof:
-            data = data or file.read(_LOOSE_CHUNK)
+
+        def read(offset: int, size: int) -> bytes:
+            data = os.pread(file.fileno(), size, offset)
             if not data:
                 raise PackError(f"Object file ends too early: {path.name!r}")
-            try:
-                chunk = inflater.decompress(data, _LOOSE_CHUNK)
-            except zlib.error as error:
-                raise PackError(f"Object file is damaged: {path.name!r}: {error}") from None
-            data = inflater.unconsumed_tail
-            if chunk:
-                yield chunk
+            return data
+
+        try:
+            start = zlib.decompressobj().decompress(read(0, _LOOSE_START), _MAX_HEADER)
+        except zlib.error as error:
+            raise PackError(f"Object file is damaged: {path.name!r}: {error}") from None
+        match = _LOOSE_HEADER.match(start)
+        if match is None:
+            raise PackError(f"Object file is damaged: {path.name!r}")
+        yield match[1]
+        chunks = iter(Inflater(read, 0, match.end() + int(match[2])))
+        first = next(chunks)[match.end() :]
+        if first:
+            yield first
+        yield from chunks
 
 
 class ObjectError(WinkError, ValueError):
@@ -96,8 +92,155 @@ def is_object_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-class ObjectStore:
-    """The objects below one `objects` directory of a git repository.
+class PackSet:
+    """The packs in one directory, as of the last refresh."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start empty."""
+        self.directory: Path = directory
+        self._refreshing = threading.Lock()
+        self._opened: dict[str, int] = {}  # the files as of the last time, with their inodes
+        self.all: dict[str, Pack] = {}
+        self.trusted: tuple[Pack, ...] = ()
+        self.small: dict[bytes, Pack] = {}
+        """The small trusted packs by the ids of their objects; there may be many of them."""
+        self.damaged: dict[str, PackError] = {}
+        """Packs that cannot be opened, and why."""
+        self.losses: int = 0
+        """How many times objects that had been here were found missing or damaged."""
+
+    def is_packed(self, object_id: str) -> bool:
+        """Return whether the object is in an undamaged pack that is already open."""
+        key = bytes.fromhex(object_id)
+        if key in self.small:
+            return True
+        large = (pack for pack in self.trusted if len(pack) > _MAX_SMALL_OBJECTS)
+        return any(pack.offset_of(key) is not None for pack in large)
+
+    def has_all(self, keys: Iterable[bytes]) -> bool:
+        """Return whether all objects, given by their binary ids, are in undamaged packs."""
+        missing = set(keys)
+        for pack in self.trusted:
+            missing.difference_update(pack.keys())
+        return not missing
+
+    def refresh(self, *, sweep: bool = False, closely: bool = False) -> None:
+        """Detect packs that were added or removed; with `closely` also modified ones.
+
+        With `sweep`, leftovers of killed writers are removed.
+        """
+        with defer_interrupts(), self._refreshing:
+            if closely:
+                unchanged = {n: p for n, p in self.all.items() if not p.has_changed()}
+                if len(unchanged) < len(self.all):
+                    self.all, self._opened = unchanged, {}
+            names = self._names()
+            if sweep:
+                self._remove_leftovers(names)
+            self._reload(names)
+
+    def adopt(self, pack: Pack, index_inode: int) -> None:
+        """Add a pack that was just written here, as if a refresh had found it."""
+        with defer_interrupts(), self._refreshing:
+            inodes = {f"{pack.name}.idx": index_inode, f"{pack.name}.pack": pack.inode}
+            self._opened = self._opened | inodes
+            self.all = self.all | {pack.name: pack}
+            self._trust(self.all.values())
+
+    def mark_suspect(self, pack: Pack) -> None:
+        """Mark a pack as damaged, so that nothing new relies on it."""
+        pack.mark_suspect()
+        with defer_interrupts(), self._refreshing:
+            self._trust(self.trusted)
+            self.losses += 1
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove packs, except those with a `.keep` file."""
+        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
+        kept = {match[1] for match in files if match[2] == "keep"}
+        # it would name packs that are gone; git works without it
+        (self.directory / "multi-pack-index").unlink(missing_ok=True)
+        for name in set(names) - kept:
+            # a pack is read only if both files exist, and git never writes an index
+            # before its pack: so an index alone is a leftover
+            self._file(name, "pack").unlink(missing_ok=True)
+            fault_point("objects.removed")
+            for match in files:
+                if match[1] == name:
+                    (self.directory / match[0]).unlink(missing_ok=True)
+        self.refresh()
+
+    def close(self) -> None:
+        """Release the packs; streams that are open stay readable."""
+        with defer_interrupts(), self._refreshing:
+            self._opened, self.all, self.damaged = {}, {}, {}
+            self._trust(())
+
+    def _trust(self, packs: Iterable[Pack]) -> None:
+        """Let new objects rely on those of the packs that are not suspect."""
+        trusted = dict.fromkeys(pack for pack in packs if not pack.is_suspect)
+        is_larger = trusted.keys() >= set(self.trusted)
+        small = self.small if is_larger else {}
+        for pack in trusted.keys() - set(self.trusted) if is_larger else trusted:
+            if len(pack) <= _MAX_SMALL_OBJECTS:
+                small.update(dict.fromkeys(pack.keys(), pack))
+        self.trusted, self.small = tuple(trusted), small
+
+    def _reload(self, names: dict[str, int]) -> None:
+        for _ in range(_MAX_ATTEMPTS):
+            if names == self._opened and not self.damaged:
+                return
+            if self._open_packs(names):
+                self._opened = names
+                return
+            names = self._names()
+
+    def _open_packs(self, names: dict[str, int]) -> bool:
+        """Open the packs among `names`; False if one disappeared meanwhile."""
+        packs: dict[str, Pack] = {}
+        damaged: dict[str, PackError] = {}
+        complete = True
+        for name in sorted(n.removesuffix(".idx") for n in names if n.endswith(".idx")):
+            inode = names.get(f"{name}.pack")
+            if inode is None:
+                continue
+            known = self.all.get(name)
+            try:
+                # a damaged pack may have been replaced by a good one with the same name
+                if known is None or known.inode != inode:
+                    known = Pack(self._file(name, "idx"))
+                packs[name] = known
+            except FileNotFoundError:
+                complete = False
+            except PackError as error:
+                damaged[name] = error
+        before, self.all, self.damaged = self.trusted, packs, damaged
+        self._trust(packs.values())
+        vanished = [pack for pack in before if pack not in self.trusted]
+        if complete and not all(self.is_packed(each) for pack in vanished for each in pack):
+            self.losses += 1
+        return complete
+
+    def _remove_leftovers(self, names: dict[str, int]) -> None:
+        """Remove temporary files of killed writers, and indexes without their pack."""
+        sweep_directory(self.directory, names)
+        alone = [name for name in names if f"{name[:_NAME_SIZE]}.pack" not in names]
+        for match in filter(None, map(_PACK_FILE.fullmatch, alone)):
+            if match[2] != "keep":
+                (self.directory / match[0]).unlink(missing_ok=True)
+
+    def _names(self) -> dict[str, int]:
+        """Return the names in the pack directory, with their inodes."""
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            return {entry.name: entry.inode() for entry in entries}
+        return {}
+
+    def _file(self, name: str, kind: str) -> Path:
+        return self.directory / f"{name}.{kind}"
+
+
+class ObjectStore(PackSet):
+    """The objects below one `objects` directory of a git repository, in packs or loose.
 
     Any number of threads and processes may read. To write or remove, hold the repository's
     lock.
@@ -105,14 +248,8 @@ class ObjectStore:
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
         """Use the objects in `directory`; with `durable` new ones are synced to the disk."""
-        self._directory = directory
+        super().__init__(directory / "pack")
         self._durable = durable
-        self._packs = PackSet(directory / "pack")
-
-    @property
-    def losses(self) -> int:
-        """How many times objects that had been here were found to be missing."""
-        return self._packs.losses
 
     def __contains__(self, object_id: str) -> bool:
         """Return whether the object exists; its content is not read."""
@@ -122,14 +259,6 @@ class ObjectStore:
             return True
         self.refresh()
         return self.is_packed(object_id) or self._loose(object_id).is_file()
-
-    def is_packed(self, object_id: str) -> bool:
-        """Return whether the object is in an undamaged pack that is already open."""
-        return self._packs.is_packed(bytes.fromhex(object_id))
-
-    def has_all(self, keys: Iterable[bytes]) -> bool:
-        """Return whether all objects, given by their binary ids, are in undamaged packs."""
-        return self._packs.has_all(keys)
 
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
@@ -192,7 +321,7 @@ class ObjectStore:
     def ids(self) -> Iterator[str]:
         """Yield the id of every object, once for each copy that is stored."""
         self.refresh()
-        for pack in self._packs.all.values():
+        for pack in self.all.values():
             yield from pack
         for directory in self._loose_directories():
             for path in sorted(directory.iterdir()):
@@ -202,26 +331,22 @@ class ObjectStore:
     def begin_pack(self, *, rewrite: bool = False) -> PackTransaction:
         """Begin a pack of new objects; nothing is visible before it is finished.
 
-        Objects that are stored already are skipped, unless `rewrite` is set. Leftovers of
-        killed writers are removed.
+        Objects that are stored already are skipped, unless `rewrite` is set. Packs that are
+        damaged or gone are noticed, and leftovers of killed writers are removed.
         """
-        self._packs.sweep()
-        is_known = _is_never_known if rewrite else self.is_packed
-        return PackTransaction(self._directory / "pack", is_known, durable=self._durable)
-
-    def refresh(self, *, closely: bool = False) -> None:
-        """Detect packs that were added or removed; with `closely` also modified ones."""
-        self._packs.refresh(closely=closely)
+        self.refresh(sweep=True, closely=True)
+        is_known: Callable[[str], bool] = (lambda _: False) if rewrite else self.is_packed
+        return PackTransaction(self.directory, is_known, durable=self._durable, adopt=self.adopt)
 
     def packs(self) -> dict[str, int]:
         """Return the packs by name, with their sizes in bytes."""
         self.refresh()
-        return {name: pack.size_bytes for name, pack in self._packs.all.items()}
+        return {name: pack.size_bytes for name, pack in self.all.items()}
 
     def damaged_packs(self) -> dict[str, PackError]:
         """Return the packs that cannot be opened, and why."""
         self.refresh()
-        return dict(self._packs.damaged)
+        return dict(self.damaged)
 
     def merge_small_packs(self) -> None:
         """Merge the small packs into one, if there are many of them.
@@ -232,12 +357,12 @@ class ObjectStore:
         Raises:
             ObjectError: An object in them is damaged; nothing is changed.
         """
-        if len(self._packs.all) < _MAX_SMALL_PACKS:
+        if len(self.all) < _MAX_SMALL_PACKS:
             return  # without a refresh: this is called after every snapshot
         self.refresh()
         small = sorted(
             (pack.size_bytes, name)
-            for name, pack in self._packs.all.items()
+            for name, pack in self.all.items()
             if pack.size_bytes < _SMALL_PACK and not pack.is_suspect
         )
         if len(small) <= _MAX_SMALL_PACKS:
@@ -249,7 +374,7 @@ class ObjectStore:
                 break
             chosen.append(name)
             total += size
-        self.rewrite([each for name in chosen for each in self._packs.all[name]], chosen)
+        self.rewrite([each for name in chosen for each in self.all[name]], chosen)
 
     def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
         """Write objects to one new pack, then remove the packs `replaced`.
@@ -265,26 +390,21 @@ class ObjectStore:
         useless = {
             name
             for name in replaced
-            if (pack := self._packs.all.get(name)) is not None
-            and object_ids.keys().isdisjoint(pack)
+            if (pack := self.all.get(name)) is not None and object_ids.keys().isdisjoint(pack)
         }
-        self._packs.remove(useless)
+        self.remove(useless)
         with self.begin_pack(rewrite=True) as batch:
             for object_id in object_ids:
                 self._copy(object_id, batch)
             written = batch.finish()
         fault_point("objects.rewritten")
-        self._packs.remove(set(replaced) - useless - {written})
+        self.remove(set(replaced) - useless - {written})
 
     def remove_loose(self) -> None:
         """Remove all loose objects."""
         for directory in self._loose_directories():
             shutil.rmtree(directory, ignore_errors=True)
             fault_point("objects.loosened")
-
-    def close(self) -> None:
-        """Release the packs; streams that are open stay readable."""
-        self._packs.close()
 
     def _open(self, object_id: str) -> "tuple[_Location, Stream]":
         """Open an object at the first location where it can be read.
@@ -310,7 +430,7 @@ class ObjectStore:
 
     def _has_several_copies(self, object_id: str) -> bool:
         key = bytes.fromhex(object_id)
-        return sum(pack.offset_of(key) is not None for pack in self._packs.all.values()) > 1
+        return sum(pack.offset_of(key) is not None for pack in self.all.values()) > 1
 
     def _verify_chunks(
         self, object_id: str, location: "_Location", stream: Stream
@@ -339,19 +459,20 @@ class ObjectStore:
         if not isinstance(pack, Pack) or pack.is_suspect or isinstance(failure, TooLargeError):
             return
         _log.warning("Pack is damaged; objects in it are stored again when needed: %s", failure)
-        self._packs.mark_suspect(pack)
+        self.mark_suspect(pack)
 
     def _find_locations(self, object_id: str) -> "Iterator[_Location]":
         """Yield the locations of an object: the likeliest first, damaged packs last."""
         if not is_object_id(object_id):
             return
         key = bytes.fromhex(object_id)
-        known = self._packs.trusted
-        yield from _in_packs(key, known)
+        known = self.trusted
+        likely = self.small.get(key)
+        yield from _in_packs(key, known if likely is None else (likely, *known))
         self.refresh()
-        yield from _in_packs(key, [pack for pack in self._packs.trusted if pack not in known])
+        yield from _in_packs(key, [pack for pack in self.trusted if pack not in known])
         yield _Location(None, partial(loose_stream, self._loose(object_id)))
-        suspects = [pack for pack in self._packs.all.values() if pack.is_suspect]
+        suspects = [pack for pack in self.all.values() if pack.is_suspect]
         yield from _in_packs(key, suspects)
 
     def _copy(self, object_id: str, batch: PackTransaction) -> None:
@@ -371,7 +492,7 @@ class ObjectStore:
     def _read_raw(self, object_id: str) -> PackedObject | None:
         """Return an object that can be copied without recompression, as most can."""
         key = bytes.fromhex(object_id)
-        for pack in self._packs.all.values():
+        for pack in self.all.values():
             offset = pack.offset_of(key)
             if offset is not None:
                 packed = pack.read_raw(offset)
@@ -380,10 +501,10 @@ class ObjectStore:
         return None
 
     def _loose(self, object_id: str) -> Path:
-        return self._directory / object_id[:2] / object_id[2:]
+        return self.directory.parent / object_id[:2] / object_id[2:]
 
     def _loose_directories(self) -> list[Path]:
-        return sorted(self._directory.glob("[0-9a-f][0-9a-f]"))
+        return sorted(self.directory.parent.glob("[0-9a-f][0-9a-f]"))
 
 
 class PackedObjects(ObjectStore):
@@ -402,26 +523,9 @@ class PackedObjects(ObjectStore):
         """Return whether the object is in the pack."""
         return self._pack.offset_of(bytes.fromhex(object_id)) is not None
 
-    def size_of(self, object_id: str) -> int:
-        """Return the size of an object as its header declares it.
-
-        Raises:
-            ObjectError: It is missing or damaged.
-        """
-        offset = self._pack.offset_of(bytes.fromhex(object_id))
-        if offset is None:
-            raise _unreadable(object_id, None)
-        try:
-            return self._pack.size_of(offset)
-        except PackError as error:
-            raise _unreadable(object_id, error) from error
-
     def _find_locations(self, object_id: str) -> "Iterator[_Location]":
         if is_object_id(object_id):
             yield from _in_packs(bytes.fromhex(object_id), [self._pack])
-
-    def _mark_suspect(self, location: "_Location", failure: object) -> None:
-        """Do nothing: nothing is stored in this pack."""
 
 
 class LayeredObjects(ObjectStore):
@@ -484,7 +588,3 @@ def _unreadable(object_id: str, failure: object) -> ObjectError:
     if failure is None or isinstance(failure, FileNotFoundError):
         return ObjectError(f"Object is missing: {object_id!r}")
     return ObjectError(f"Object is damaged: {object_id!r}: {failure}")
-
-
-def _is_never_known(_object_id: str) -> bool:
-    return False

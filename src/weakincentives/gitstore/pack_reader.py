@@ -9,9 +9,10 @@ import struct
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -44,6 +45,13 @@ class PackError(WinkError, ValueError):
 
 class TooLargeError(PackError):
     """An object is too large for memory; that is not damage."""
+
+
+def hash_object(kind: str, data: bytes) -> str:
+    """Return git's id of an object: the SHA-1 of its header and content."""
+    digest = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def apply_delta(base: bytes, delta: bytes) -> bytes:
@@ -202,14 +210,17 @@ class PackReader:
     It is thread-safe.
     """
 
-    def __init__(self, size_bytes: int, index: bytes, name: str) -> None:
-        """Read a pack of `size_bytes` with an index whose content was verified.
+    def __init__(
+        self, read: Callable[[int, int], bytes], size_bytes: int, index: bytes, name: str
+    ) -> None:
+        """Read a pack of `size_bytes` through `read(offset, size)`, which returns some bytes.
 
         Raises:
-            PackError: They do not belong together.
+            PackError: Pack or index are damaged, or do not belong together.
         """
+        _check_index(index, name)
+        self._read = read
         self.size_bytes: int = size_bytes
-        self.index: bytes = index
         self._fanout: tuple[int, ...] = struct.unpack(">256I", index[8:_IDS_AT])
         count = self._fanout[255]
         crcs = _IDS_AT + count * _DIGEST
@@ -258,33 +269,6 @@ class PackReader:
                 return self._offset(at // _DIGEST)
             at += 1  # the match spans two neighbouring ids
         return None
-
-    def entries(self) -> list[tuple[int, int, bytes]]:
-        """Return offset, CRC-32 and key of every object, in the order of the file."""
-        count = len(self)
-        start = _IDS_AT + count * _DIGEST
-        crcs = struct.unpack(f">{count}I", self.index[start : start + count * 4])
-        offsets: Iterable[int] = struct.unpack(f">{count}I", self._near)
-        if self._far:
-            offsets = map(self._offset, range(count))
-        return sorted(zip(offsets, crcs, self.keys(), strict=True))
-
-    def read_bytes(self, offset: int, size: int) -> bytes:
-        """Return at least one and at most `size` bytes of the pack, as they are.
-
-        Raises:
-            PackError: They cannot be read.
-        """
-        return self._bytes(offset, size)
-
-    def size_of(self, offset: int) -> int:
-        """Return the size of the object at `offset`, as its header declares it.
-
-        Raises:
-            PackError: It is damaged.
-        """
-        number, size, _ = self._header(offset)
-        return size if number in KINDS else self.stream(offset).size
 
     def stream(self, offset: int) -> Stream:
         """Return the object at `offset`; only a delta is held in memory.
@@ -396,7 +380,12 @@ class PackReader:
 
     def _bytes(self, offset: int, size: int) -> bytes:
         """Return at least one and at most `size` bytes."""
-        raise NotImplementedError
+        data = b""
+        if 0 <= offset < self.size_bytes:
+            data = self._read(offset, min(size, self.size_bytes - offset))
+        if not data:
+            raise PackError(f"Pack ends before {offset}")
+        return data
 
 
 class Pack(PackReader):
@@ -410,20 +399,29 @@ class Pack(PackReader):
     was written.
     """
 
-    def __init__(self, index: Path) -> None:
-        """Read the index and open the pack beside it.
+    def __init__(self, index: Path, written: tuple[int, bytes] | None = None) -> None:
+        """Read the index and open the pack beside it, unless they have just been written.
+
+        Then `written` is the open pack, which it owns from now on, and the content of the index.
 
         Raises:
             FileNotFoundError: One of the two is missing.
             PackError: They are damaged, or do not belong together.
         """
-        self._descriptor, found = _open_file(index.with_suffix(".pack"))
+        if written is None:
+            self._descriptor, found = _open_file(index.with_suffix(".pack"))
+        else:
+            self._descriptor, found = written[0], os.fstat(written[0])
         weakref.finalize(self, os.close, self._descriptor)
         self.size_bytes: int = found.st_size
+        self.name: str = index.stem
         self.inode: int = found.st_ino
         self._written = found.st_mtime_ns
-        data, indexed = _read_index(index, found.st_size)
-        super().__init__(found.st_size, data, index.name)
+        data, indexed = written[1] if written else b"", self._written
+        if written is None:
+            data, indexed = _read_index(index, found.st_size)
+        # not a method of this object: in a cycle, it would not be closed at once
+        super().__init__(partial(_read_file, self._descriptor), found.st_size, data, index.name)
         self.is_suspect: bool = self._written > indexed and not self._has_checksum()
 
     def has_changed(self) -> bool:
@@ -446,17 +444,12 @@ class Pack(PackReader):
             digest.update(self._bytes(at, min(CHUNK_SIZE, end - at)))
         return digest.digest() == self.checksum
 
-    def _bytes(self, offset: int, size: int) -> bytes:
-        """Return at least one and at most `size` bytes."""
-        data = b""
-        if 0 <= offset < self.size_bytes:
-            try:
-                data = os.pread(self._descriptor, size, offset)
-            except OSError as error:
-                raise PackError(f"Pack cannot be read at {offset}: {error}") from error
-        if not data:
-            raise PackError(f"Pack ends before {offset}")
-        return data
+
+def _read_file(descriptor: int, offset: int, size: int) -> bytes:
+    try:
+        return os.pread(descriptor, size, offset)
+    except OSError as error:
+        raise PackError(f"Pack cannot be read at {offset}: {error}") from error
 
 
 def _open_file(path: Path) -> tuple[int, os.stat_result]:
@@ -470,16 +463,14 @@ def _open_file(path: Path) -> tuple[int, os.stat_result]:
 
 
 def _read_index(path: Path, pack_size: int) -> tuple[bytes, int]:
-    """Return the content of an index, verified, and its modification time."""
+    """Return the content of an index, and its modification time."""
     descriptor, found = _open_file(path)
     size = found.st_size
     with os.fdopen(descriptor, "rb") as file:
         # the pack cannot contain more objects than its size allows
         if size > max_index_size(pack_size):
             raise PackError(f"Pack index is too large: {path.name!r}")
-        data = file.read(size)
-    check_index(data, path.name)
-    return data, found.st_mtime_ns
+        return file.read(size), found.st_mtime_ns
 
 
 def max_index_size(pack_size: int) -> int:
@@ -487,8 +478,18 @@ def max_index_size(pack_size: int) -> int:
     return _IDS_AT + 2 * _DIGEST + (_DIGEST + 16) * (pack_size // _MIN_OBJECT_SIZE)
 
 
-def check_index(data: bytes, name: str) -> None:
-    """Raise PackError if the index of a pack is damaged."""
+def index_ids(index: bytes) -> list[bytes]:
+    """Return the ids of all objects in a pack by its index, sorted.
+
+    Raises:
+        PackError: It is damaged.
+    """
+    _check_index(index, "")
+    (count,) = struct.unpack_from(">I", index, _IDS_AT - 4)
+    return [index[at : at + _DIGEST] for at in range(_IDS_AT, _IDS_AT + count * _DIGEST, _DIGEST)]
+
+
+def _check_index(data: bytes, name: str) -> None:
     if data[:8] != _INDEX_MAGIC or len(data) < _IDS_AT + 2 * _DIGEST:
         raise PackError(f"Pack index is damaged: {name!r}")
     fanout = struct.unpack(">256I", data[8:_IDS_AT])
@@ -498,27 +499,3 @@ def check_index(data: bytes, name: str) -> None:
     digest = hashlib.sha1(memoryview(data)[:-_DIGEST], usedforsecurity=False)
     if digest.digest() != data[-_DIGEST:]:
         raise PackError(f"Pack index is damaged: {name!r}")
-
-
-class EmbeddedPack(PackReader):
-    """A pack that is part of another file."""
-
-    def __init__(
-        self, read: Callable[[int, int], bytes], size_bytes: int, index: bytes, name: str
-    ) -> None:
-        """Read a pack of `size_bytes` through `read(offset, size)`, which returns some bytes.
-
-        Raises:
-            PackError: It is damaged.
-        """
-        self._read = read
-        check_index(index, name)
-        super().__init__(size_bytes, index, name)
-
-    def _bytes(self, offset: int, size: int) -> bytes:
-        data = b""
-        if 0 <= offset < self.size_bytes:
-            data = self._read(offset, min(size, self.size_bytes - offset))
-        if not data:
-            raise PackError(f"Pack ends before {offset}")
-        return data

@@ -13,17 +13,16 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from weakincentives.gitstore.pack_reader import PackedObject
+from weakincentives.gitstore.pack_reader import Pack, PackedObject, hash_object
 from weakincentives.posix import (
-    DEFAULT_CODEC,
     MAX_SMALL,
     MAX_STORED,
+    PACK_CODEC,
     ZLIB,
     AtomicFile,
     Codec,
     deflate_small,
     fault_point,
-    hash_blob,
     sync_directory,
     sync_files,
     write_all,
@@ -45,7 +44,7 @@ PackLog: TypeAlias = Callable[[bytes, bytes], bool]
 _PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
-def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
+def deflate(data: bytes, codec: Codec = PACK_CODEC) -> bytes:
     """Return an object as a zlib stream."""
     size = len(data)
     if size <= (MAX_SMALL if codec is ZLIB else MAX_STORED):
@@ -56,7 +55,7 @@ def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
     return _ZLIB_HEADER + packed + _CHECKSUM.pack(zlib.adler32(data))
 
 
-def deflate_stream(chunks: Iterable[bytes], codec: Codec = DEFAULT_CODEC) -> Iterator[bytes]:
+def deflate_stream(chunks: Iterable[bytes], codec: Codec = PACK_CODEC) -> Iterator[bytes]:
     """Yield a large object as a zlib stream; it is compressed if the first chunk shrinks."""
     pending = iter(chunks)
     first = next(pending, b"")
@@ -83,6 +82,8 @@ class PackWriter:
         self._written = 0
         self._buffer = bytearray(_PACK_HEADER.pack(b"PACK", 2, 0))
         self._entries: list[tuple[bytes, int, int]] = []
+        self.content: bytes | None = None
+        """The whole pack after `finish`, if it fitted into the buffer."""
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -134,6 +135,7 @@ class PackWriter:
                 digest.update(os.pread(self._descriptor, _CHUNK, offset))
         digest.update(self._buffer)
         self._buffer += digest.digest()
+        self.content = bytes(self._buffer) if self._descriptor is None else None
         self._flush()
         return encode_index(sorted(self._entries), digest.digest())
 
@@ -195,13 +197,6 @@ def encode_index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> byte
     return body + hashlib.sha1(body, usedforsecurity=False).digest()
 
 
-def hash_object(kind: str, data: bytes) -> str:
-    """Return git's id of an object: the SHA-1 of its header and content."""
-    digest = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
-    digest.update(data)
-    return digest.hexdigest()
-
-
 class PackTransaction:
     """Collects new objects in one pack; use it in a with statement, and call `finish` there.
 
@@ -209,12 +204,23 @@ class PackTransaction:
     """
 
     def __init__(
-        self, directory: Path, is_known: Callable[[str], bool], *, durable: bool = True
+        self,
+        directory: Path,
+        is_known: Callable[[str], bool],
+        *,
+        durable: bool = True,
+        adopt: Callable[[Pack, int], None] | None = None,
     ) -> None:
-        """Write objects to a pack in `directory`; skip those that are known."""
+        """Write objects to a pack in `directory`; skip those that are known.
+
+        `adopt` gets the pack when it is complete, and the inode of its index.
+        """
         self._directory = directory
         self._is_known = is_known
         self._durable = durable
+        self._adopt = adopt
+        self.is_logged: bool = False
+        """Whether it is durable by a log, so that files which belong to it need no sync."""
         self._added: set[str] = set()
         self._resources = ExitStack()
         self._file: AtomicFile | None = None
@@ -240,15 +246,6 @@ class PackTransaction:
             self._added.add(object_id)
             self._writer.add(object_id, kind, len(data), deflate(data))
         return object_id
-
-    def add_small_blob(self, data: bytes) -> bytes:
-        """Add a blob unless it is known; return its id as bytes."""
-        blob = hash_blob(data)
-        object_id = blob.hex()
-        if object_id not in self._added and not self._is_known(object_id):
-            self._added.add(object_id)
-            self._writer.add(object_id, "blob", len(data), deflate(data))
-        return blob
 
     def add_deflated(self, blob: bytes, size: int, deflated: bytes) -> None:
         """Add a blob of `size` bytes, given as a zlib stream, unless it is known."""
@@ -309,13 +306,17 @@ class PackTransaction:
             if pack_file is None:
                 raise RuntimeError("The pack has not been written")
             files = pack_file.descriptor, index_file.descriptor
-            _make_older(*files)
-            is_logged = self._durable and log is not None and _log_pack(files[0], index, log)
-            if not is_logged:
+            inode = _make_older(*files)
+            content = self._writer.content if self._durable else None
+            self.is_logged = content is not None and log is not None and log(content, index)
+            if not self.is_logged:
                 self._sync(*files, *also_sync)
-            _name_pack(self._directory / name, pack_file, index_file)
-            if self._durable and not is_logged:
+            _name_pack(f"{self._directory}/{name}", pack_file, index_file)
+            if self._durable and not self.is_logged:
                 sync_directory(self._directory)
+            if self._adopt is not None:
+                written = os.dup(files[0]), index
+                self._adopt(Pack(self._directory / f"{name}.idx", written), inode)
         return name
 
     def _open_file(self) -> int:
@@ -333,25 +334,24 @@ def store_pack(directory: Path, pack: bytes, index: bytes) -> None:
         files = pack_file.descriptor, index_file.descriptor
         _make_older(*files)
         sync_files(files)
-        _name_pack(directory / f"pack-{index[-40:-20].hex()}", pack_file, index_file)
+        _name_pack(f"{directory}/pack-{index[-40:-20].hex()}", pack_file, index_file)
         sync_directory(directory)
 
 
-def _log_pack(pack: int, index: bytes, log: PackLog) -> bool:
-    size = os.fstat(pack).st_size
-    return size <= _BUFFER and log(os.pread(pack, size, 0), index)
-
-
-def _name_pack(path: Path, pack_file: AtomicFile, index_file: AtomicFile) -> None:
+def _name_pack(path: str, pack_file: AtomicFile, index_file: AtomicFile) -> None:
     """Give both files of a pack their names: `path` with a suffix each."""
-    index_file.name(path.with_suffix(".idx"))
+    index_file.name(f"{path}.idx")
     fault_point("objects.named")
-    pack_file.name(path.with_suffix(".pack"))
+    pack_file.name(f"{path}.pack")
     fault_point("objects.visible")
 
 
-def _make_older(pack: int, index: int) -> None:
-    """Make a pack older than its index, so that a later modification can be detected."""
+def _make_older(pack: int, index: int) -> int:
+    """Make a pack older than its index, so that a later modification can be detected.
+
+    Return the inode of the index.
+    """
+    found = os.fstat(index)
     with suppress(OSError):
-        found = os.fstat(index)
         os.utime(pack, ns=(found.st_atime_ns, found.st_mtime_ns - _PACK_AGE_NS))
+    return found.st_ino

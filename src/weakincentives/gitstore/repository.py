@@ -11,25 +11,27 @@ import tempfile
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self
+from uuid import UUID
 
 from weakincentives.errors import SnapshotError
-from weakincentives.gitstore.commit_log import CommitLog
-from weakincentives.gitstore.commits import (
-    Commit,
-    commit_references,
-    decode_commit,
-    encode_commit,
-    tag_reference,
-)
-from weakincentives.gitstore.directory import GitDirectory
+from weakincentives.gitstore.commit_log import CommitLog, LoggedCommit
+from weakincentives.gitstore.directory import MAIN, PINS, GitDirectory, Refs
 from weakincentives.gitstore.objects import ObjectError, ObjectStore, is_object_id
 from weakincentives.gitstore.pack_writer import PackTransaction
-from weakincentives.gitstore.refs import MAIN, PINS, Refs
-from weakincentives.gitstore.trees import tree_references
+from weakincentives.gitstore.trees import (
+    Commit,
+    commit_references,
+    date_of_name,
+    decode_commit,
+    encode_commit,
+    new_name,
+    tag_reference,
+    tree_references,
+)
 from weakincentives.gitstore.verify import SnapshotProblem, Verification
 from weakincentives.posix import fault_point
 
@@ -216,17 +218,20 @@ class Repository:
         created_at: datetime,
         tag: str | None = None,
         batch: PackTransaction | None = None,
+        wait: bool = True,
     ) -> str:
         """Commit a tree that is stored, or in `batch`, as a snapshot; return the commit.
 
-        The batch is finished: all of it becomes visible with the commit.
+        The batch is finished: all of it becomes visible with the commit. Without `wait`, a small
+        one reaches the disk soon after.
 
         Raises:
             SnapshotError: The id is invalid or taken, or the tree is missing.
         """
         pin = _pin(snapshot_id)
         with self.lock():
-            self._directory.sweep()
+            if not self._last[0]:
+                self._directory.sweep()
             if self._refs.read(pin) is not None:
                 raise SnapshotError(f"Snapshot exists already: {snapshot_id!r}")
             parents, sequence = self._find_parent()
@@ -243,10 +248,25 @@ class Repository:
                     root=self.root,
                 )
                 ref = objects.add("commit", data)
-                self._publish(ref, pin, objects)
+                self._publish(ref, pin, objects, wait=wait)
             self._last = ref, sequence + 1
             self._merge_packs()
         return ref
+
+    def name_again(self, snapshot_id: str, commit: str, now: datetime) -> UUID | None:
+        """Give the latest snapshot another id and return that; None if it is not the latest.
+
+        The new ref is a hard link to the other one. It needs no sync: the commit is durable.
+        """
+        name, pins = new_name(now), f"{self.git_dir}/{PINS}"
+        with self.lock():
+            if self._read_main() != commit or commit not in self.objects:
+                return None
+            try:
+                os.link(pins + snapshot_id, f"{pins}{name}")
+            except OSError:  # forgotten, packed by git, or not supported here
+                return None
+        return name
 
     def keep(self, name: str, object_id: str, batch: PackTransaction | None = None) -> None:
         """Keep an object, and all that it refers to, by a name; `prune` does not remove it.
@@ -256,7 +276,6 @@ class Repository:
         with self.lock():
             if batch is not None:
                 batch.finish()
-                self.objects.refresh()
             self._refs.write(_KEPT + _pin(name).removeprefix(PINS), object_id)
 
     def read_commit(self, ref: str) -> Commit:
@@ -279,8 +298,13 @@ class Repository:
         """Return all snapshots, oldest first; unreadable ones are logged and left out."""
         found: list[Commit] = []
         for name, ref in self._refs.read_all(PINS).items():
+            snapshot_id = name.removeprefix(PINS)
+            date = date_of_name(snapshot_id)
             try:
-                found.append(self.read_commit(ref or ""))
+                commit = self.read_commit(ref or "")
+                if date is not None:
+                    commit = replace(commit, snapshot_id=snapshot_id, created_at=date, tag=None)
+                found.append(commit)
             except SnapshotError as error:
                 _log.warning("Snapshot cannot be read: %r: %s", name, error)
         return sorted(found, key=lambda each: (each.sequence, each.created_at, each.ref))
@@ -366,7 +390,10 @@ class Repository:
             return self._directory.remove()
 
     def close(self) -> None:
-        """Close the open files."""
+        """Close the open files, and free what only an open repository needs."""
+        if self._log.is_used:
+            with suppress(OSError, SnapshotError), self.lock():  # it may be gone
+                self._log.trim()
         self.objects.close()
 
     def _find_snapshot_problems(self) -> list[SnapshotProblem]:
@@ -407,19 +434,23 @@ class Repository:
             decode_commit(main, data)
             self._move_main([main])
 
-    def _publish(self, ref: str, pin: str, objects: PackTransaction) -> None:
+    def _publish(self, ref: str, pin: str, objects: PackTransaction, *, wait: bool) -> None:
         """Publish a commit with all the objects of its batch, then its refs."""
-        with (
-            self._refs.prepare(ref) as main,
-            self._refs.prepare(ref) as pinned,
-            self._log.begin(ref, pin) as pending,
-        ):
-            objects.finish((main.descriptor, pinned.descriptor), pending.log)
-            fault_point("commit.stored")
-            self._refs.publish(main, MAIN)
-            fault_point("commit.moved")
-            self._refs.publish(pinned, pin, durable=not pending.is_logged)
-            fault_point("commit.pinned")
+
+        def log(pack: bytes, index: bytes) -> bool:
+            return self._log.append(LoggedCommit(ref, pin, pack, index), wait=wait)
+
+        with self._refs.prepare(ref) as main, self._refs.prepare(ref) as pinned:
+            try:
+                objects.finish((main.descriptor, pinned.descriptor), log)
+                fault_point("commit.stored")
+                self._refs.publish(main, MAIN)
+                fault_point("commit.moved")
+                self._refs.publish(pinned, pin, durable=not objects.is_logged)
+                fault_point("commit.pinned")
+            except BaseException:
+                self._log.withdraw(ref)
+                raise
 
     def _read_main(self) -> str | None:
         """Return the commit of the main branch; None if damaged, for pins keep snapshots."""

@@ -1,15 +1,29 @@
-"""Git tree objects: encode and decode directories, with names escaped.
+"""Git trees and commits: encode and decode directories, and the metadata of a snapshot.
 
 Git rejects some names in trees (`.git` in any disguise) and interprets others (`.gitmodules`,
 `.gitattributes`). A snapshot must hold them all as plain data. So the first byte of such a name
 is percent-encoded, and so is every `%` and every backslash. Other names are stored unchanged.
+
+A commit has the metadata in a message that `git log` shows. Its first line is for people: the
+tag, or the word "snapshot". The lines below hold the exact values as JSON, and only they are
+parsed.
 """
 
+import json
 import re
+import secrets
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import takewhile
+from typing import Annotated, NamedTuple
+from uuid import UUID
 
-from weakincentives.gitstore.objects import ObjectError
+import msgspec
+
+from weakincentives.gitstore.objects import ObjectError, is_object_id
+from weakincentives.posix import display_path
 
 DIRECTORY = 0o040000
 FILE = 0o100644
@@ -34,6 +48,11 @@ _RESERVED = re.compile(
     rb"|[a-z0-9]{0,6}~[0-9].*",
     re.DOTALL,
 )
+_AUTHOR = "wink <wink@localhost>"
+_MAX_SUBJECT = 200
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NAME_VERSION = 7
 
 
 class TreeEntry(NamedTuple):
@@ -50,14 +69,15 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     Raises:
         ObjectError: A name occurs twice, or is not a valid file name.
     """
-    entries = list(entries)
-    encoded = {
-        entry.name: encode_entry(entry.name, entry.mode, bytes.fromhex(entry.id))
-        for entry in entries
-    }
-    if len(encoded) != len(entries):
+    found: list[tuple[bytes, bytes]] = []
+    for name, mode, object_id in entries:
+        raw = encode_name(name)
+        entry = _DIGITS[mode] + raw + b"\0" + bytes.fromhex(object_id)
+        found.append((raw + b"/" if mode == DIRECTORY else raw, entry))
+    found.sort()
+    if len({key.rstrip(b"/") for key, _ in found}) != len(found):
         raise ObjectError("Tree contains a name twice")
-    return b"".join(sorted(encoded.values(), key=entry_key))
+    return b"".join([entry for _, entry in found])
 
 
 def encode_entry(name: str, mode: int, object_id: bytes) -> bytes:
@@ -153,6 +173,7 @@ def tree_references(data: bytes) -> Iterator[tuple[bool, str]]:
             yield digits.lstrip(b"0") == b"40000", object_id
 
 
+@lru_cache(65_536)
 def encode_name(name: str) -> bytes:
     """Return `name` as it is encoded in a tree.
 
@@ -186,3 +207,136 @@ def decode_name(raw: bytes) -> str:
     if encode_name(decoded) != raw:
         raise ObjectError(f"Tree contains a name that is not encoded as it must be: {raw!r}")
     return decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A snapshot in the store: its commit, its tree and its metadata."""
+
+    ref: str
+    tree: str
+    parents: tuple[str, ...]
+    snapshot_id: str
+    sequence: int
+    created_at: datetime
+    tag: str | None
+    root: str
+
+
+class _Values(msgspec.Struct):
+    """The metadata in the message of a commit."""
+
+    id: str
+    sequence: int
+    created: Annotated[datetime, msgspec.Meta(tz=True)]
+    tag: str | None
+    root: str
+
+
+def encode_commit(
+    tree: str,
+    parents: tuple[str, ...],
+    *,
+    snapshot_id: str,
+    sequence: int,
+    created_at: datetime,
+    tag: str | None,
+    root: str,
+) -> bytes:
+    """Return the content of a commit object."""
+    timestamp = f"{max(0, int(created_at.timestamp()))} +0000"
+    values = {
+        "id": snapshot_id,
+        "sequence": sequence,
+        "created": created_at.astimezone(UTC).isoformat(),
+        "tag": tag,
+        "root": root,
+    }
+    lines = [
+        f"tree {tree}",
+        *(f"parent {parent}" for parent in parents),
+        f"author {_AUTHOR} {timestamp}",
+        f"committer {_AUTHOR} {timestamp}",
+        "",
+        _subject(tag),
+        "",
+        *(f"{name}: {json.dumps(value)}" for name, value in values.items()),
+        "",
+    ]
+    return "\n".join(lines).encode("utf-8", "backslashreplace")
+
+
+def decode_commit(ref: str, data: bytes) -> Commit:
+    """Parse a commit that `encode_commit` wrote.
+
+    Raises:
+        ObjectError: It is damaged, or was not made by this package.
+    """
+    tree, parents = commit_references(data)
+    try:
+        values = msgspec.convert(dict(_parse_values(data)), _Values)
+    except (ValueError, RecursionError):
+        raise ObjectError(f"Commit was not made by this package: {ref!r}") from None
+    return Commit(ref, tree, tuple(parents), *msgspec.structs.astuple(values))
+
+
+def new_name(created_at: datetime) -> UUID:
+    """Return another id for a commit that is a snapshot already.
+
+    It contains the date, as a UUID of version 7, because the commit has another one.
+    """
+    milliseconds, rest = divmod((created_at - _EPOCH) // _MICROSECOND, 1000)
+    number = milliseconds << 80 | _NAME_VERSION << 76 | rest << 64 | 2 << 62
+    return UUID(int=number | secrets.randbits(62))
+
+
+def date_of_name(snapshot_id: str) -> datetime | None:
+    """Return the date in an id that `new_name` made, None if it is another one."""
+    try:
+        found = UUID(snapshot_id)
+        if found.version != _NAME_VERSION:
+            return None
+        return _EPOCH + ((found.int >> 80) * 1000 + (found.int >> 64 & 0xFFF)) * _MICROSECOND
+    except (ValueError, OverflowError):
+        return None
+
+
+def commit_references(data: bytes) -> tuple[str, list[str]]:
+    """Return the tree and the parents of any git commit.
+
+    Raises:
+        ObjectError: It is damaged.
+    """
+    lines = data.partition(b"\n\n")[0].decode("utf-8", "replace").split("\n")
+    parents = list(takewhile(lambda line: line.startswith("parent "), lines[1:]))
+    tree = lines[0].removeprefix("tree ")
+    references = [tree, *(line.removeprefix("parent ") for line in parents)]
+    if not lines[0].startswith("tree ") or not all(map(is_object_id, references)):
+        raise ObjectError("Commit is damaged")
+    return tree, references[1:]
+
+
+def tag_reference(data: bytes) -> str:
+    """Return the object that an annotated git tag points to.
+
+    Raises:
+        ObjectError: It is damaged.
+    """
+    line = data.partition(b"\n")[0].decode("ascii", "replace")
+    target = line.removeprefix("object ")
+    if line == target or not is_object_id(target):
+        raise ObjectError("Tag is damaged")
+    return target
+
+
+def _subject(tag: str | None) -> str:
+    """Return one line that is safe to print in a terminal."""
+    text = " ".join((tag or "").split())[:_MAX_SUBJECT]
+    return display_path(text) if text else "snapshot"
+
+
+def _parse_values(data: bytes) -> Iterator[tuple[str, object]]:
+    message = data.partition(b"\n\n")[2].decode("utf-8")
+    for line in message.partition("\n\n")[2].splitlines():
+        name, _, value = line.partition(": ")
+        yield name, json.loads(value)

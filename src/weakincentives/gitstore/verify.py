@@ -4,9 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from weakincentives.gitstore.commits import decode_commit
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
-from weakincentives.gitstore.trees import DIRECTORY, TreeEntry, decode_tree
+from weakincentives.gitstore.trees import (
+    DIRECTORY,
+    TreeEntry,
+    date_of_name,
+    decode_commit,
+    decode_tree,
+)
 from weakincentives.posix import check_time, display_path, join, shorten_path
 
 _MAX_PROBLEMS = 100  # reported for one directory and everything below it
@@ -54,7 +59,7 @@ class Verification:
             return
         try:
             commit = decode_commit(ref, self._read(ref, "commit"))
-            if commit.snapshot_id != snapshot_id:
+            if commit.snapshot_id != snapshot_id and date_of_name(snapshot_id) is None:
                 yield SnapshotProblem(snapshot_id, f"Commit belongs to another snapshot: {ref!r}")
         except ObjectError as error:
             yield SnapshotProblem(snapshot_id, str(error))

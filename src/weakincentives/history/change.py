@@ -6,11 +6,10 @@ So there is no TOCTOU gap: a save that somebody makes meanwhile is either left a
 comes out and is kept. What came out stays in its slot until the end of the change.
 """
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -27,8 +26,10 @@ from weakincentives.history.entries import (
     read_attributes,
     resembles,
     set_attributes,
+    user_attributes,
     write_sparse,
 )
+from weakincentives.history.moves import Move, find_differences, find_moves
 from weakincentives.history.records import (
     ChangeRecord,
     Ending,
@@ -37,6 +38,7 @@ from weakincentives.history.records import (
     Staging,
 )
 from weakincentives.history.rollback import Kept, Rollback
+from weakincentives.history.slots import create_file, swap
 from weakincentives.posix import (
     RootedDirectory,
     SyncQueue,
@@ -49,7 +51,6 @@ from weakincentives.posix import (
     parents_of,
     set_mode,
     sync_directory,
-    temporary_name,
 )
 
 Policy: TypeAlias = Literal["refuse", "skip", "take"]
@@ -58,9 +59,6 @@ change it all the same and keep what came out."""
 Attributes: TypeAlias = Mapping[str, Mapping[str, bytes]]
 """Extended attributes of files, by path."""
 
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_TEMPORARY_FILE = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
-_NO_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _OWNER_ACCESS = 0o700
 _NO_CHANGES: Mapping[str, EntryState] = MappingProxyType({})
 
@@ -72,6 +70,8 @@ class Edit:
     path: str
     before: EntryState
     after: EntryState
+    attributes: Mapping[str, bytes] | None = None
+    """The extended attributes that a file was seen with; None: those when the change is staged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,6 @@ class ChangeRequest:
     on_conflict: Policy = "refuse"
     attributes: Attributes = field(default_factory=dict[str, Mapping[str, bytes]])
     """The extended attributes of files that are created again."""
-    removed_attributes: Attributes | None = None
-    """The extended attributes that removed files are expected to have, if they matter."""
     durable: bool = True
     """Whether the change survives a power failure; otherwise only the death of the process."""
 
@@ -150,24 +148,18 @@ def change(
             was rolled back except for concurrent saves.
         OSError: The disk failed; everything was rolled back.
     """
-    tree = LiveTree(root)
-    try:
-        with accessible_root(root) as mode:
-            return _Change(tree, request, keep, on_end).run(mode)
-    finally:
-        tree.close()
+    with closing(LiveTree(root)) as tree, accessible_root(root) as mode:
+        return _Change(tree, request, keep, on_end).run(mode)
 
 
 def find_stale(root: RootedDirectory, edits: Sequence[Edit]) -> list[str]:
     """Return the paths that are not as edits expect them, as far as they can be read."""
-    tree, found = LiveTree(root), list[str]()
-    try:
+    found: list[str] = []
+    with closing(LiveTree(root)) as tree:
         for each in edits:
             with suppress(PermissionError):
                 if not matches(tree, each.path, each.before):
                     found.append(each.path)
-    finally:
-        tree.close()
     return found
 
 
@@ -202,10 +194,13 @@ class _Change:
         self._request = request
         self._keep_displaced = keep
         self._on_end = on_end
-        self._attributes: dict[str, dict[str, bytes]] = {}
+        self._seen = {each.path: each.attributes for each in request.edits}
+        self._attributes: dict[str, Mapping[str, bytes]] = {}
         self._displaced: dict[str, EntryState] = {}
         self._slots: dict[str, str] = {}  # of what was displaced
         self._skipped: list[str] = []
+        self._moves: list[Move] = []
+        self._edits = request.edits  # the others
         self._renamed = {
             (each.before.blob, each.before.size): each.path
             for each in request.edits
@@ -229,6 +224,7 @@ class _Change:
         )
         try:
             staging.create()
+            self._find_moves()
             record = self._stage(staging, replace(record, areas=tuple(staging.areas)))
         except BaseException:
             with suppress(OSError):  # the next recovery removes it
@@ -236,8 +232,9 @@ class _Change:
             with suppress(OSError):
                 self._on_end(record, "rolled back")
             raise
-        rollback = Rollback(self._tree, record, staging.areas[0])
+        rollback = Rollback(self._tree, staging.areas[0])
         try:
+            record = self._move_directories(staging, record)
             self._execute_all(record, rollback)
             self._store_displaced()
             self._set_final_modes(record)  # last: it may make a directory unreadable
@@ -245,8 +242,8 @@ class _Change:
         except BaseException as error:
             self._roll_back(error, staging, record)
             raise
-        finished = finish_change(
-            self._tree, staging, record, lambda end: self._on_end(record, end), self._displaced
+        finished = end_change(
+            self._tree, staging, record, "committed", self._on_end, self._displaced
         )
         return ChangeResult(tuple(finished.kept), self._displaced, tuple(self._skipped))
 
@@ -259,9 +256,7 @@ class _Change:
         """Roll back, and add to the error what was left alone."""
         with suppress(OSError):  # without it, a kill during the rollback completes the change
             staging.enter("reverting", durable=self._request.durable)
-        rollback = roll_back_change(
-            self._tree, staging, record, lambda end: self._on_end(record, end)
-        )
+        rollback = end_change(self._tree, staging, record, "rolled back", self._on_end)
         if isinstance(error, ChangeConflictError):
             error.kept = tuple(rollback.kept)
         else:
@@ -285,7 +280,10 @@ class _Change:
                 for mode in closed.values():
                     self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
             modes = {each.path: each for each in self._find_modes()} | opened
-            operations = _list_operations(self._tree, self._request.edits, staging)
+            operations = [
+                *map(_as_operation, self._moves),
+                *_list_operations(self._edits, staging),
+            ]
             with SyncQueue() as queue:
                 for operation in operations:
                     check_time("Change")
@@ -293,7 +291,7 @@ class _Change:
                 fault_point("change.staged")
                 found = replace(
                     record,
-                    operations=tuple(operations),
+                    operations=tuple(map(self._with_attributes, operations)),
                     modes=tuple(sorted(modes.values(), key=lambda each: each.path)),
                     directories=self._find_directories(operations),
                     areas=tuple(staging.areas),
@@ -323,6 +321,11 @@ class _Change:
 
     def _make(self, operation: Operation, queue: SyncQueue) -> None:
         """Put the new version of a path into its slot."""
+        if operation.before.kind == "file" and operation.action in {"replace", "remove"}:
+            seen = self._seen.get(operation.path)
+            self._attributes[operation.path] = (
+                read_attributes(self._tree, operation.path) if seen is None else seen
+            )
         if operation.action == "make directory":
             self._tree.mkdir(operation.slot, _OWNER_ACCESS)
             self._tree.set_mode(operation.slot, operation.after.mode | _OWNER_ACCESS)
@@ -336,7 +339,8 @@ class _Change:
             fault_point("change.written")
 
     def _make_file(self, operation: Operation, queue: SyncQueue) -> None:
-        target = self._create_file(operation)
+        parent = self._tree.open_parent(operation.path)[0]
+        target = create_file(self._tree.open_parent(operation.slot), parent, 0o600)
         try:
             content = self._request.open_content(operation.path)
             try:
@@ -355,20 +359,6 @@ class _Change:
         else:
             os.close(target)
 
-    def _create_file(self, operation: Operation) -> int:
-        """Create a file in the directory of the path, so that it inherits group and ACL."""
-        slot = self._tree.open_parent(operation.slot)
-        parent, _ = self._tree.open_parent(operation.path)
-        with suppress(OSError):  # not supported here, or the directory cannot be written yet
-            target = os.open(".", _TEMPORARY_FILE, 0o600, dir_fd=parent)
-            try:
-                os.link(f"/proc/self/fd/{target}", slot[1], dst_dir_fd=slot[0])
-            except OSError:
-                os.close(target)
-                raise
-            return target
-        return os.open(slot[1], _NEW_FILE, 0o600, dir_fd=slot[0])
-
     def _copy_attributes(self, operation: Operation, target: int) -> None:
         """Copy owner and extended attributes of the replaced file to the new one."""
         if operation.before.kind == "file":
@@ -376,17 +366,56 @@ class _Change:
             if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 with suppress(PermissionError):
                     os.fchown(target, old.st_uid, old.st_gid)
-            attributes = read_attributes(self._tree, operation.path)
-            self._attributes[operation.path] = attributes
         else:
             given = self._request.attributes.get(operation.path)
-            attributes = self._renamed_attributes(operation) if given is None else given
-        set_attributes(target, attributes)
+            self._attributes[operation.path] = (
+                self._renamed_attributes(operation) if given is None else given
+            )
+        set_attributes(target, self._attributes[operation.path])
+
+    def _with_attributes(self, operation: Operation) -> Operation:
+        """Return an operation with the attributes that its file has before and after."""
+        found = user_attributes(self._attributes.get(operation.path, {}))
+        return replace(operation, attributes=found) if found else operation
 
     def _renamed_attributes(self, operation: Operation) -> Mapping[str, bytes]:
         """Return the attributes of a renamed file, found as a removed file with equal content."""
         source = self._renamed.get((operation.after.blob, operation.after.size))
         return {} if source is None else read_attributes(self._tree, source)
+
+    # --- moving directories ---
+
+    def _find_moves(self) -> None:
+        """Find directories that only get another name; a conflict could not skip a part of one."""
+        edits = self._request.edits
+        if self._request.on_conflict != "refuse":
+            return
+        gone = {each.path: each.before for each in edits if each.after.kind == "absent"}
+        made = {each.path: each.after for each in edits if each.before.kind == "absent"}
+        self._moves = find_moves(self._tree, gone, made)
+        moved = {path for each in self._moves for path in each.paths}
+        self._edits = [each for each in edits if each.path not in moved]
+
+    def _move_directories(self, staging: Staging, record: ChangeRecord) -> ChangeRecord:
+        """Rename directories; where that is not possible, stage their files instead."""
+        for count, move in enumerate(self._moves):
+            try:
+                self._tree.rename(move.old, move.new, exclusive=True)
+            except OSError as error:
+                if error.errno in MISSING or isinstance(error, FileExistsError):
+                    raise ChangeConflictError(move.old) from error
+                # on an overlay, or across file systems
+                for each in reversed(self._moves[:count]):
+                    self._tree.rename(each.new, each.old, exclusive=True)
+                self._moves, self._edits = [], self._request.edits
+                return self._stage(staging, replace(record, operations=(), modes=()))
+            fault_point("change.moved")
+        for move in self._moves:
+            changed = find_differences(self._tree, move.new, move.states)
+            if changed:
+                known = next((name for name in changed if move.states.get(name)), "")
+                raise ChangeConflictError(f"{move.old}/{known}".rstrip("/"))
+        return record
 
     # --- executing ---
 
@@ -399,7 +428,8 @@ class _Change:
         if self._request.on_conflict == "refuse":
             self._check_directories(record)
         if self._must_sync:
-            for path in sorted({parent_of(each.path) for each in record.operations}):
+            paths = {parent_of(path) for each in record.operations for path in each.paths}
+            for path in sorted(paths):
                 with suppress(FileNotFoundError):
                     sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
 
@@ -431,6 +461,8 @@ class _Change:
             case "remove directory":
                 self._remove_directory(operation)
                 fault_point("change.removed")
+            case "move directory":
+                pass  # done before
 
     def _may_begin(self, operation: Operation) -> bool:
         """Return whether to change a path; a look at its metadata finds most conflicts."""
@@ -444,11 +476,14 @@ class _Change:
 
     def _exchange(self, operation: Operation) -> None:
         try:
-            self._tree.exchange(operation.slot, operation.path)
+            self._swap(operation)
         except FileNotFoundError:
             if self._request.on_conflict != "take":
                 raise
             self._tree.rename(operation.slot, operation.path, exclusive=True)
+
+    def _swap(self, operation: Operation) -> None:
+        swap(self._tree.open_parent(operation.slot), self._tree.open_parent(operation.path))
 
     def _create(self, operation: Operation) -> None:
         """Put a new entry at its path, where nothing is expected."""
@@ -464,7 +499,7 @@ class _Change:
             if self._request.on_conflict != "take":
                 self._conflict(operation)
                 return
-            self._tree.exchange(operation.slot, operation.path)
+            self._swap(operation)
             self._take(operation)
 
     def _remove_directory(self, operation: Operation) -> None:
@@ -477,12 +512,19 @@ class _Change:
         tree.remove_leftovers(path)
         tree.rename(path, slot)
         fault_point("change.directory")
-        if tree.names(slot):
+        if tree.names(slot) or not self._has_expected_mode(operation):
             with suppress(FileExistsError):  # otherwise the rollback keeps it
                 tree.rename(slot, path, exclusive=True)
             if self._request.on_conflict == "refuse":
                 raise ChangeConflictError(path)
             self._skipped.append(path)
+
+    def _has_expected_mode(self, operation: Operation) -> bool:
+        """Return whether a directory that came out has its permissions, or those given here."""
+        found, mode = self._tree.stat(operation.slot), operation.before.mode
+        modes = (mode, mode | _OWNER_ACCESS)
+        is_refused = self._request.on_conflict == "refuse"
+        return not is_refused or found is None or stat.S_IMODE(found.st_mode) in modes
 
     def _change_mode(self, path: str, now: int, wanted: int) -> None:
         """Set the permissions of a directory if they still are `now`."""
@@ -522,11 +564,9 @@ class _Change:
     def _is_expected(self, operation: Operation) -> bool:
         if not matches(self._tree, operation.slot, operation.before):
             return False
-        attributes: Mapping[str, bytes] | None = self._attributes.get(operation.path)
-        removed = self._request.removed_attributes
-        if operation.action == "remove" and operation.before.kind == "file" and removed is not None:
-            attributes = removed.get(operation.path, {})
-        return attributes is None or read_attributes(self._tree, operation.slot) == attributes
+        attributes = self._attributes.get(operation.path)
+        is_file = operation.before.kind == "file" and attributes is not None
+        return not is_file or read_attributes(self._tree, operation.slot) == attributes
 
     def _check_all_displaced(self, record: ChangeRecord, rollback: Rollback) -> None:
         """Compare everything again: a process may write to a file that was displaced."""
@@ -608,8 +648,9 @@ class _Change:
 
     def _find_modes(self) -> Iterator[ModeChange]:
         """Yield the directories whose permissions change, even if only temporarily."""
-        edits = {each.path: each for each in self._request.edits}
-        parents = {above for each in self._request.edits for above in parents_of(each.path)}
+        edits = {each.path: each for each in self._edits}
+        moved = (path for each in self._moves for path in (each.old, each.new))
+        parents = {above for path in (*edits, *moved) for above in parents_of(path)}
         known = {path for path, each in edits.items() if each.before.kind == "directory"}
         for path in parents | known:
             edit = edits.get(path)
@@ -634,19 +675,26 @@ class _Change:
     def _find_directories(self, operations: Iterable[Operation]) -> dict[str, int]:
         """Return the inodes of the directories that change; from now on they are held open."""
         found: dict[str, int] = {}
-        for path in sorted({parent_of(each.path) for each in operations} - {""}):
+        paths = {parent_of(path) for each in operations for path in each.paths}
+        for path in sorted(paths - {""}):
             with suppress(OSError):
                 found[path] = os.fstat(self._tree.open_parent(f"{path}/x")[0]).st_ino
         return found
 
 
-def _list_operations(tree: LiveTree, edits: Sequence[Edit], staging: Staging) -> list[Operation]:
+def _as_operation(move: Move) -> Operation:
+    state = move.states[""]
+    return Operation(
+        "move directory", move.new, move.old, state, state, inode=move.inode, inside=move.states
+    )
+
+
+def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[Operation]:
     """Return edits as operations in executable order."""
     ordered = sorted((each for each in edits if not _is_kept(each)), key=_in_tree_order)
-    can_exchange = any(map(_is_replaced, ordered)) and _can_exchange(tree, staging)
     found: list[Operation] = []
     for edit in reversed(ordered):  # children are removed before their directory
-        if edit.before.kind == "absent" or (can_exchange and _is_replaced(edit)):
+        if edit.before.kind == "absent" or _is_replaced(edit):
             continue
         is_directory = edit.before.kind == "directory"
         action = "remove directory" if is_directory else "remove"
@@ -659,7 +707,7 @@ def _list_operations(tree: LiveTree, edits: Sequence[Edit], staging: Staging) ->
         if edit.after.kind == "directory":
             found.append(Operation("make directory", edit.path, slot, EntryState(), edit.after))
         else:
-            action = "replace" if can_exchange and _is_replaced(edit) else "create"
+            action = "replace" if _is_replaced(edit) else "create"
             before = edit.before if edit.before.kind != "directory" else EntryState()
             found.append(Operation(action, edit.path, slot, before, edit.after))
     return found
@@ -680,72 +728,33 @@ def _is_replaced(edit: Edit) -> bool:
     return not kinds & {"absent", "directory"}
 
 
-def _can_exchange(tree: LiveTree, staging: Staging) -> bool:
-    """Return whether the file system supports an atomic exchange, by trying it."""
-    names = [f"{staging.areas[0]}/{temporary_name()}" for _ in range(2)]
-    try:
-        for name in names:
-            parent, last = tree.open_parent(name)
-            os.close(os.open(last, _NEW_FILE, 0o600, dir_fd=parent))
-        tree.exchange(names[0], names[1])
-    except OSError as error:
-        if error.errno not in _NO_EXCHANGE:
-            raise
-        return False
-    finally:
-        for name in names:
-            with suppress(OSError):
-                tree.unlink(name)
-    return True
-
-
-def roll_back_change(
-    tree: LiveTree, staging: Staging, record: ChangeRecord, on_end: Callable[[Ending], None]
-) -> Rollback:
-    """Roll back a change; its record is removed unless something failed."""
-    rollback = Rollback(tree, record, staging.areas[0])
-    try:
-        rollback.run("changing")
-        if not rollback.failures:
-            try:
-                on_end("rolled back")
-            except OSError:
-                if rollback.kept:  # otherwise it may fail: nothing has happened
-                    raise
-            staging.remove(durable=True)
-    except OSError as error:
-        rollback.failures.append(error)
-    return rollback
-
-
-def complete_change(
-    tree: LiveTree, staging: Staging, record: ChangeRecord, on_end: Callable[[Ending], None]
-) -> Rollback:
-    """Carry out the rest of a change; its record is removed unless something failed."""
-    rollback = Rollback(tree, record, staging.areas[0])
-    rollback.complete()
-    if rollback.failures:
-        return rollback
-    staging.enter("done", durable=False)
-    finished = finish_change(tree, staging, record, on_end)
-    finished.kept = [*rollback.kept, *finished.kept]
-    return finished
-
-
-def finish_change(
+def end_change(
     tree: LiveTree,
     staging: Staging,
     record: ChangeRecord,
-    on_end: Callable[[Ending], None],
+    ending: Ending,
+    on_end: Callable[[ChangeRecord, Ending], None],
     stored: Mapping[str, EntryState] = _NO_CHANGES,
 ) -> Rollback:
-    """Remove what was displaced and the record; a later recovery retries what fails."""
-    rollback = Rollback(tree, record, staging.areas[0])
+    """Roll back a change, or finish it; its record stays if something failed.
+
+    What is not done yet of a change to finish is carried out first.
+    """
+    rollback = Rollback(tree, staging.areas[0])
+    is_done = ending == "committed"
     try:
-        rollback.run("done", stored)
-        on_end("committed")
+        if is_done and staging.phase != "done":
+            rollback.complete(record)
+            if rollback.failures:
+                return rollback
+            staging.enter("done", durable=False)
+        rollback.run(record, "done" if is_done else "changing", stored)
+        if is_done or not rollback.failures:
+            # that may fail if nothing has happened
+            with nullcontext() if is_done or rollback.kept else suppress(OSError):
+                on_end(record, ending)
         if not rollback.failures:
-            staging.remove()
+            staging.remove(durable=not is_done)
     except OSError as error:
         rollback.failures.append(error)
     return rollback

@@ -13,22 +13,23 @@ import signal
 import stat
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from weakincentives.posix import (
     RootedDirectory,
-    exchange,
+    join,
+    make_accessible,
     os_error,
     pin,
     remove_leftovers,
     rename,
+    restore_mode,
+    set_mode,
     write_piece,
 )
-from weakincentives.posix import set_mode as set_mode_of
 
 Place: TypeAlias = tuple[int, str]
 """An open directory and a name in it."""
@@ -165,18 +166,12 @@ class LiveTree:
         return os.open(name, _DIRECTORY_FLAGS, dir_fd=parent)
 
     def set_mode(self, path: str, mode: int) -> None:
-        """Set the permissions of a directory; a link is left alone."""
-        with pin(*self.open_parent(path)) as descriptor:
-            if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
-                set_mode_of(descriptor, mode)
+        """Set the permissions of an entry; a link is left alone."""
+        set_mode_at(self.open_parent(path), mode)
 
     def rename(self, source: str, target: str, *, exclusive: bool = False) -> None:
         """Rename; with `exclusive`, raise FileExistsError if the target exists."""
         rename(self.open_parent(source), self.open_parent(target), exclusive=exclusive)
-
-    def exchange(self, first: str, second: str) -> None:
-        """Exchange two paths atomically."""
-        exchange(self.open_parent(first), self.open_parent(second))
 
     def unlink(self, path: str) -> None:
         """Remove a file or link."""
@@ -202,6 +197,24 @@ class LiveTree:
         finally:
             os.close(opened)
 
+    def walk(self, top: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path and metadata of an entry and of everything below it, parents first."""
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            found = self.stat(path)
+            if found is None:
+                continue
+            yield path, found
+            if stat.S_ISDIR(found.st_mode):
+                try:
+                    names = sorted(self.names(path), reverse=True)
+                except OSError as error:
+                    if error.errno in MISSING | {errno.EACCES}:  # gone, or not accessible
+                        continue
+                    raise
+                pending += [join(path, name) for name, _ in names]
+
     def remove_leftovers(self, path: str) -> None:
         """Remove the temporary files of dead processes from a directory."""
         opened = self.open_directory(path)
@@ -211,9 +224,21 @@ class LiveTree:
             os.close(opened)
 
 
+def stat_at(place: Place) -> os.stat_result:
+    """Return the metadata of an entry; a link is not followed."""
+    return os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+
+
+def set_mode_at(place: Place, mode: int) -> None:
+    """Set the permissions of a file or directory; a link is left alone."""
+    with pin(*place) as descriptor:
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            set_mode(descriptor, mode)
+
+
 def resembles(found: os.stat_result, facts: EntryState) -> bool:
     """Return whether the metadata of an entry matches an expected state."""
-    if _kind(found.st_mode) != facts.kind:
+    if kind_of(found) != facts.kind:
         return False
     if facts.kind == "symlink":
         return True
@@ -243,19 +268,19 @@ def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:
 def matches_at(place: Place, facts: EntryState) -> bool:
     """Return whether the entry at `place` is exactly as expected; a file is read."""
     try:
-        found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+        found = stat_at(place)
     except FileNotFoundError:
         return facts.kind == "absent"
     return resembles(found, facts) and _has_content(place, facts)
 
 
-def read_state(place: Place) -> EntryState:
-    """Return the state of the entry at `place`; a file is read."""
+def read_state(place: Place, found: os.stat_result | None = None) -> EntryState:
+    """Return the state of the entry at `place`, whose metadata may be known; a file is read."""
     try:
-        found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+        found = found or stat_at(place)
     except FileNotFoundError:
         return EntryState()
-    kind, mode = _kind(found.st_mode), stat.S_IMODE(found.st_mode)
+    kind, mode = kind_of(found), stat.S_IMODE(found.st_mode)
     if kind == "symlink":
         return EntryState(kind, target=_read_target(place) or "")
     if kind == "file":
@@ -300,9 +325,18 @@ def is_written(descriptor: int) -> bool | None:
 
 def read_attributes(tree: LiveTree, path: str) -> dict[str, bytes]:
     """Return the extended attributes of a file that a new version keeps."""
+    with suppress(OSError):
+        return read_attributes_at(tree.open_parent(path))
+    return {}
+
+
+def read_attributes_at(place: Place) -> dict[str, bytes]:
+    """Return the extended attributes of a file that a new version keeps."""
     found: dict[str, bytes] = {}
+    parent, name = place
     with suppress(OSError, AttributeError):
-        parent, name = tree.open_parent(path)
+        if not os.listxattr(f"/proc/self/fd/{parent}/{name}", follow_symlinks=False):
+            return found  # most files have none
         pinned = os.open(name, _PIN_FLAGS, dir_fd=parent)
         try:
             link = f"/proc/self/fd/{pinned}"
@@ -313,6 +347,11 @@ def read_attributes(tree: LiveTree, path: str) -> dict[str, bytes]:
         finally:
             os.close(pinned)
     return found
+
+
+def user_attributes(attributes: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the extended attributes that people and their programs set."""
+    return {name: value for name, value in attributes.items() if name.startswith("user.")}
 
 
 def set_attributes(descriptor: int, attributes: Mapping[str, bytes]) -> None:
@@ -337,7 +376,9 @@ def _close_all(descriptors: dict[str, int]) -> None:
         os.close(descriptors.popitem()[1])
 
 
-def _kind(mode: int) -> str:
+def kind_of(found: os.stat_result) -> str:
+    """Return the kind of an entry, as in `EntryState`."""
+    mode = found.st_mode
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -369,9 +410,14 @@ def hash_file(descriptor: int) -> str | None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         return None
-    digest = hashlib.sha1(b"blob %d\0" % found.st_size, usedforsecurity=False)
-    while piece := os.read(descriptor, _CHUNK):
-        digest.update(piece)
+    return hash_content(found.st_size, iter(lambda: os.read(descriptor, _CHUNK), b""))
+
+
+def hash_content(size: int, chunks: Iterable[bytes]) -> str:
+    """Return the git blob id of content that comes in chunks."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    for chunk in chunks:
+        digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -390,14 +436,9 @@ def open_file(place: Place) -> Generator[int, None, None]:
 
 
 def _open_unreadable(parent: int, name: str) -> int:
-    pinned = os.open(name, _PIN_FLAGS, dir_fd=parent)
-    try:
-        link = Path(f"/proc/self/fd/{pinned}")
-        mode = stat.S_IMODE(os.fstat(pinned).st_mode)
-        link.chmod(mode | stat.S_IRUSR)
+    with pin(parent, name) as pinned:
+        before = make_accessible(pinned)
         try:
-            return os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(f"/proc/self/fd/{pinned}", _READ_FLAGS & ~os.O_NOFOLLOW)
         finally:
-            link.chmod(mode)
-    finally:
-        os.close(pinned)
+            restore_mode(pinned, before)

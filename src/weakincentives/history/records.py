@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from weakincentives.errors import WinkError
@@ -30,7 +30,9 @@ from weakincentives.posix import (
 )
 from weakincentives.serde import SerdeError, decode, encode
 
-Action: TypeAlias = Literal["replace", "create", "remove", "make directory", "remove directory"]
+Action: TypeAlias = Literal[
+    "replace", "create", "remove", "make directory", "remove directory", "move directory"
+]
 Phase: TypeAlias = Literal["staging", "changing", "reverting", "done"]
 Ending: TypeAlias = Literal["committed", "rolled back"]
 
@@ -59,6 +61,17 @@ class Operation:
     slot: str
     before: EntryState
     after: EntryState
+    attributes: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """The user's extended attributes, of a file before and after."""
+    inode: int = 0
+    """The directory that is moved from `slot`, its old name, to `path`."""
+    inside: dict[str, EntryState] = field(default_factory=dict[str, EntryState])
+    """What is expected in that directory, by path below it."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that it changes."""
+        return (self.path, self.slot) if self.action == "move directory" else (self.path,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,7 @@ class ModeChange:
     path: str
     before: int
     after: int
+    kind: str = "directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +147,8 @@ class Staging:
         areas = [area for area in record.areas if area.rpartition("/")[2] == name]
         if len(areas) != len(record.areas) or name not in areas:
             raise _damaged_error(name, "a staging directory of another change")
-        if any(each.slot.rpartition("/")[0] not in areas for each in record.operations):
+        slots = [each.slot for each in record.operations if each.action != "move directory"]
+        if any(slot.rpartition("/")[0] not in areas for slot in slots):
             raise _damaged_error(name, "a slot of another change")
         staging.areas = list(dict.fromkeys([*areas, *staging.areas]))
         staging.phase = phase
@@ -149,10 +164,6 @@ class Staging:
             self.areas.append(area)
         self._count += 1
         return f"{area}/{self._count}"
-
-    def open_area(self, area: str) -> int:
-        """Open a staging directory; the caller closes it."""
-        return self._tree.open_directory(area)
 
     def write(self, record: ChangeRecord) -> int:
         """Write the record, which is not valid before `begin`; return it open, for a sync."""
@@ -206,7 +217,7 @@ class Staging:
 
     def _make_area(self, area: str) -> None:
         self._tree.mkdir(area, 0o700)
-        opened = self.open_area(area)
+        opened = self._tree.open_directory(area)
         try:
             # git must neither add nor clean it
             ignore = os.open(_IGNORE, _NEW_FILE, 0o600, dir_fd=opened)

@@ -5,15 +5,10 @@ has saved since is left alone and reported.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from weakincentives.history.change import (
-    accessible_root,
-    complete_change,
-    finish_change,
-    roll_back_change,
-)
+from weakincentives.history.change import accessible_root, end_change
 from weakincentives.history.entries import LiveTree
 from weakincentives.history.records import (
     ChangeRecord,
@@ -44,8 +39,8 @@ class PendingChange:
     @property
     def paths(self) -> tuple[str, ...]:
         """All paths that it was going to change, sorted."""
-        every = (*self.record.operations, *self.record.modes)
-        return tuple(sorted({each.path for each in every}))
+        changed = {path for each in self.record.operations for path in each.paths}
+        return tuple(sorted(changed | {each.path for each in self.record.modes}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +67,24 @@ def find_changes(root: RootedDirectory) -> list[PendingChange]:
     Raises:
         RecordError: A record is damaged.
     """
-    tree = LiveTree(root)
-    try:
-        found: list[PendingChange] = []
+    found: list[PendingChange] = []
+    with closing(LiveTree(root)) as tree:
         for name in find_staging(tree):
             staging, record = Staging.open(tree, name)
             if record is not None:
                 found.append(PendingChange(name, record, staging.phase == "done"))
-        return found
-    finally:
-        tree.close()
+    return found
 
 
 def remove_abandoned(root: RootedDirectory) -> None:
     """Remove what was staged by processes that were killed before they changed anything."""
-    tree = LiveTree(root)
-    try:
+    with closing(LiveTree(root)) as tree:
         tree.remove_leftovers("")
         for name in filter(is_abandoned, find_staging(tree)):
             with suppress(OSError, RecordError):  # one that is damaged is reported elsewhere
                 staging, record = Staging.open(tree, name)
                 if record is None:
                     staging.remove()
-    finally:
-        tree.close()
 
 
 def recover_change(
@@ -111,15 +100,11 @@ def recover_change(
         RecordError: The record is damaged.
         OSError: Something could not be rolled back; the next recovery tries again.
     """
-    tree = LiveTree(root)
-    try:
-        with accessible_root(root, pending.record.root_mode):
-            staging, record = Staging.open(tree, pending.name)
-            if record is None:  # another process was faster
-                return Recovery(pending.record, pending.is_done, (), ())
-            return _recover(tree, staging, record, on_end)
-    finally:
-        tree.close()
+    with closing(LiveTree(root)) as tree, accessible_root(root, pending.record.root_mode):
+        staging, record = Staging.open(tree, pending.name)
+        if record is None:  # another process was faster
+            return Recovery(pending.record, pending.is_done, (), ())
+        return _recover(tree, staging, record, on_end)
 
 
 def _recover(
@@ -128,23 +113,16 @@ def _recover(
     record: ChangeRecord,
     on_end: Callable[[ChangeRecord, Ending], None],
 ) -> Recovery:
-    def end(ending: Ending) -> None:
-        on_end(record, ending)
-
     hold_directories(tree, record.directories)
     was_done = staging.phase == "done"
-    is_completed = record.rolls_forward and staging.phase != "reverting"
-    if was_done:
-        rollback = finish_change(tree, staging, record, end)
-    elif is_completed:
-        rollback = complete_change(tree, staging, record, end)
-    else:
-        rollback = roll_back_change(tree, staging, record, end)
+    is_done = was_done or (record.rolls_forward and staging.phase != "reverting")
+    ending: Ending = "committed" if is_done else "rolled back"
+    rollback = end_change(tree, staging, record, ending, on_end)
     if rollback.failures and not was_done:
         error = rollback.failures[0]
         for each in rollback.kept:
             error.add_note(str(each))
         raise error
-    is_done = was_done or is_completed
-    paths = [each.path for each in record.operations] if is_done else rollback.undone
+    done = (path for each in record.operations for path in each.paths)
+    paths = done if is_done else rollback.undone
     return Recovery(record, is_done, tuple(sorted(set(paths))), tuple(rollback.kept))

@@ -1,24 +1,34 @@
-"""Calls of clients: who sent them, in which order they run, and how they are cancelled.
+"""Calls of clients: their order, cancellation and execution, each in a transaction.
 
 Calls run in the order in which they arrive, whichever client sent them. One that can change files
 runs alone; those that only read run side by side. So no call sees half of another one.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import count
 from threading import Lock
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import anyio
+from mcp.types import CallToolResult
 
-from weakincentives.adapters import CancellationToken
-from weakincentives.errors import WinkError
-from weakincentives.posix import display_path
+from weakincentives.adapters import CancellationToken, Policy, ToolCall, ToolExecutor, ToolOutcome
+from weakincentives.errors import UnfinishedRestoreError, WinkError
+from weakincentives.mcp.clients import McpClient
+from weakincentives.mcp.history import History, Recording
+from weakincentives.mcp.history_tools import CHECKPOINT
+from weakincentives.mcp.steps import Step
+from weakincentives.mcp.tools import error_result, to_result
+from weakincentives.posix import cancellable, display_path
+from weakincentives.prompt import Tool, ToolContext
 
 MAX_PARALLEL = 4
 """Calls that run side by side."""
@@ -28,7 +38,9 @@ MAX_WAITING_BYTES = 256 * 1024 * 1024
 """Characters in the arguments of calls that wait; further ones are refused."""
 PROGRESS_INTERVAL = 1.0
 """Seconds between two reports of progress."""
+_MAX_EXECUTORS = 64  # one for each client
 _MAX_LINE = 200  # characters of a command's last line in a report
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -39,6 +51,7 @@ class ServerBusyError(WinkError, RuntimeError):
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[T]):
     function: Callable[[], T]
+    call: "RunningCall | None"
     exclusive: bool
     size: int
     future: "Future[T]" = field(default_factory=Future[Any])
@@ -56,18 +69,23 @@ class CallQueue:
         self._lock = Lock()
         self._waiting: deque[_Waiting[Any]] = deque()
         self._waiting_bytes = 0
-        self._running = 0
-        self._is_exclusive = False
+        self._running: set[_Waiting[Any]] = set()
         self._is_closed = False
         self._pool = ThreadPoolExecutor(max_parallel, thread_name_prefix="wink-mcp")
 
     def submit(
-        self, function: Callable[[], T], *, exclusive: bool = False, size: int = 0
+        self,
+        function: Callable[[], T],
+        call: "RunningCall | None" = None,
+        *,
+        exclusive: bool = False,
+        size: int = 0,
     ) -> "Future[T]":
         """Run `function` when its turn comes; its future can be cancelled until then.
 
         Args:
             function: What to run, in a copy of the caller's context.
+            call: What is cancelled if the queue is closed while it runs.
             exclusive: Nothing else runs at the same time.
             size: The memory that it takes while it waits.
 
@@ -75,7 +93,7 @@ class CallQueue:
             ServerBusyError: Too many functions wait, or the queue is closed.
         """
         context = copy_context()
-        entry = _Waiting[T](lambda: context.run(function), exclusive, size)
+        entry = _Waiting[T](lambda: context.run(function), call, exclusive, size)
         with self._lock:
             if self._is_closed:
                 raise ServerBusyError("The server is shutting down")
@@ -90,11 +108,15 @@ class CallQueue:
         return entry.future
 
     def close(self) -> None:
-        """Cancel what waits, and return when nothing runs any more."""
+        """Cancel what waits and what runs, and return when nothing runs any more."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, deque()
             self._waiting_bytes = 0
+            running = tuple(self._running)
+        for entry in running:
+            if entry.call is not None:
+                entry.call.cancellation.cancel("the server is shutting down")
         for entry in waiting:
             entry.future.cancel()
         self._pool.shutdown(wait=True)
@@ -104,48 +126,42 @@ class CallQueue:
         while self._waiting:
             entry = self._waiting[0]
             limit = 1 if entry.exclusive else self._max_parallel
-            if self._is_exclusive or self._running >= limit:
+            if len(self._running) >= limit or any(each.exclusive for each in self._running):
                 return
             self._waiting.popleft()
             self._waiting_bytes -= entry.size
             if not entry.future.set_running_or_notify_cancel():
                 continue
-            self._running += 1
-            self._is_exclusive = entry.exclusive
+            self._running.add(entry)
             self._pool.submit(self._run, entry)
 
     def _run(self, entry: _Waiting[Any]) -> None:
         try:
             result = entry.function()
         except BaseException as error:  # noqa: BLE001 # the caller gets it from the future
-            self._finish()
+            self._finish(entry)
             entry.future.set_exception(error)
         else:
-            self._finish()
+            self._finish(entry)
             entry.future.set_result(result)
 
-    def _finish(self) -> None:
+    def _finish(self, entry: _Waiting[Any]) -> None:
         with self._lock:
-            self._running -= 1
-            self._is_exclusive = False
+            self._running.discard(entry)
             self._start_next()
 
 
+@dataclass(slots=True, eq=False)
 class RunningCall:
     """A call between its arrival and its end: its cancellation, and how far it has got."""
 
-    def __init__(self, name: str) -> None:
-        """Start the clock of a call of the tool `name`."""
-        self.cancellation: CancellationToken = CancellationToken()
-        self._name = name
-        self._created = time.monotonic()
-        self._has_started = False
-        self._lines = 0
-        self._last_line = ""
-
-    def start(self) -> None:
-        """Note that its turn has come."""
-        self._has_started = True
+    name: str
+    cancellation: CancellationToken = field(default_factory=CancellationToken)
+    has_started: bool = False
+    """Whether its turn has come."""
+    _created: float = field(default_factory=time.monotonic)
+    _lines: int = 0
+    _last_line: str = ""
 
     def on_output(self, stream: str, data: bytes) -> None:
         """Note what its command prints."""
@@ -162,9 +178,9 @@ class RunningCall:
 
     def describe(self) -> str:
         """Return what it is doing, for the person who waits."""
-        if not self._has_started:
-            return f"{self._name}: waiting for other calls"
-        text = f"{self._name}: running for {self.seconds:.0f} s"
+        if not self.has_started:
+            return f"{self.name}: waiting for other calls"
+        text = f"{self.name}: running for {self.seconds:.0f} s"
         if self._lines:
             text += f", {self._lines:,} {'line' if self._lines == 1 else 'lines'} printed"
         return f"{text}: {self._last_line}" if self._last_line else text
@@ -198,3 +214,153 @@ async def wait_for(future: "Future[T]", call: RunningCall, report: Report | None
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([waiting])
         raise
+
+
+class CallExecution:
+    """Runs the calls of all clients on one workspace.
+
+    Calls run in the order in which they arrive. One that can change files runs alone; those that
+    only read run side by side. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool[Any, Any]],
+        context: ToolContext,
+        *,
+        history: History | None,
+        policies: Sequence[Policy],
+        uri: Callable[[str], str],
+        max_result_characters: int,
+    ) -> None:
+        """Run calls of `tools` in `context`, with the client as the prompt; `uri` names a file.
+
+        Raises:
+            PromptError: Two tools have the same name.
+        """
+        self._context = context
+        self._history = history
+        self._uri = uri
+        create = partial(
+            ToolExecutor, tools, policies=policies, max_result_characters=max_result_characters
+        )
+        create(context=context)  # two tools with one name are the caller's error
+
+        @lru_cache(_MAX_EXECUTORS)
+        def executor_of(client: McpClient) -> ToolExecutor:
+            return create(context=replace(context, prompt=client))
+
+        self._executor_of = executor_of
+        self._by_name: dict[str, Tool[Any, Any]] = {}
+        for tool in tools:
+            self._by_name.update(dict.fromkeys((tool.name, *tool.other_names), tool))
+        self._current: RunningCall | None = None
+        self._queue = CallQueue()
+        self._numbers = count(1)
+        if history is not None:
+            # not exclusive: clients can read while the first state of a large directory is taken
+            self._queue.submit(partial(_start_history, history))
+
+    def has_tool(self, name: str) -> bool:
+        """Return whether there is a tool with this name."""
+        return name in self._by_name
+
+    def submit(
+        self, name: str, arguments: Mapping[str, object], client: McpClient, running: RunningCall
+    ) -> "Future[CallToolResult]":
+        """Run a call when its turn comes.
+
+        Raises:
+            ServerBusyError: Too many calls wait, or the workspace is closed.
+        """
+        call = ToolCall(name, arguments, f"{client}-{next(self._numbers)}")
+        tool = self._by_name.get(name)
+        return self._queue.submit(
+            partial(self._run, call, client, running),
+            running,
+            exclusive=tool is None or not tool.read_only or tool.name == CHECKPOINT,
+            size=_size(arguments),
+        )
+
+    def submit_read(self, read: Callable[[], T], running: RunningCall) -> "Future[T]":
+        """Run a function that only reads when its turn comes; raises as `submit` does."""
+
+        def run() -> T:
+            with cancellable(running.cancellation):
+                return read()
+
+        return self._queue.submit(run, running)
+
+    def on_output(self, stream: str, data: bytes) -> None:
+        """Note what the command of the running call prints."""
+        current = self._current
+        if current is not None:
+            current.on_output(stream, data)
+
+    def close(self) -> None:
+        """Cancel all calls, and return when none runs any more."""
+        self._queue.close()
+        if self._history is not None:
+            self._history.close()
+
+    # --- one call ---
+
+    def _run(self, call: ToolCall, client: McpClient, running: RunningCall) -> CallToolResult:
+        """Run a call in its turn; whatever happens, it has a result."""
+        running.has_started = True
+        recording = Recording(Step(client=client, tool=call.name))
+        try:
+            with cancellable(running.cancellation):
+                outcome = self._execute(call, client, running, recording)
+            return to_result(outcome, recording, self._context.filesystem, uri=self._uri)
+        except UnfinishedRestoreError as error:
+            text = (
+                f"{call.name} was cut off: some files are restored, and others are not. {error}."
+                " `review` after the next start says what became of it."
+            )
+        except WinkError as error:
+            text = f"{call.name} failed and changed nothing: {error}"
+        except Exception as error:  # noqa: BLE001 # a bug in one tool does not end the server
+            _log.exception("Tool %r crashed", call.name)
+            text = f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
+        return error_result(text, recording.notes)
+
+    def _execute(
+        self, call: ToolCall, client: McpClient, running: RunningCall, recording: Recording
+    ) -> ToolOutcome:
+        """Run a call; add it to the history if it may change something."""
+        execute = self._executor_of(client).execute
+        tool = self._by_name.get(call.name)
+        if tool is None or tool.read_only or self._history is None:
+            return execute(call)
+        recording.bypasses_filesystem = tool.bypasses_filesystem
+        recording.draft = Step(client=client, tool=tool.name)
+        self._current = running
+        success = False
+        self._history.begin(recording)
+        try:
+            outcome = execute(call)
+            success = outcome.result.success
+        finally:
+            self._current = None
+            self._history.finish(recording, success=success)
+        return outcome
+
+
+def _start_history(history: History) -> None:
+    try:
+        history.start()
+    except (WinkError, OSError) as error:
+        _log.warning("Calls cannot be undone: %s", error)
+
+
+def _size(value: object) -> int:
+    """Return about how many characters the text in a JSON value has."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value)
+        return sum(len(key) + _size(each) for key, each in items.items())
+    if isinstance(value, list):
+        return sum(1 + _size(each) for each in cast("list[object]", value))
+    return 8

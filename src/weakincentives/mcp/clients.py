@@ -1,21 +1,36 @@
-"""The clients of a server: one value per connection, for history and restrictions."""
+"""Clients of a server: one value per connection, and the directories that each may access.
 
+A client may name the directories that it works in, its roots. They restrict its calls further and
+never allow more than the workspace. Protocol versions without a handshake have no roots.
+"""
+
+import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
+import anyio
 from mcp.server import ServerRequestContext
-from mcp.types import InitializeRequestParams
+from mcp.shared.exceptions import MCPError
+from mcp.types import METHOD_NOT_FOUND, InitializeRequestParams, ListRootsRequest, ListRootsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from weakincentives.adapters import CheckedCall, Policy
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem
-from weakincentives.posix import display_path
+from weakincentives.posix import display_path, is_within
+from weakincentives.prompt import ToolAccess
 
 _MAX_CLIENTS = 1_000
 _MAX_NAME = 60
+_MAX_MESSAGE = 200
+_TIMEOUT = 10  # seconds for a client to list its roots
+_EVERYTHING = ("",)
+V = TypeVar("V")
 K = TypeVar("K")
 
 
@@ -61,41 +76,153 @@ class ClientRegistry:
         self._on_client = on_client
         self._lock = Lock()
         self._numbers = count(1)
-        # by the identity of the parameters of `initialize`, which live as long as a connection
-        self._connected: OrderedDict[int, tuple[object, McpClient]] = OrderedDict()
+        # by the identity of the parameters of `initialize`, which live as long as a connection;
         # protocol versions without a handshake send only a name, with each request
-        self._named: OrderedDict[str, tuple[object, McpClient]] = OrderedDict()
+        self._known: OrderedDict[object, tuple[object, McpClient]] = OrderedDict()
 
     def identify(self, context: ServerRequestContext[Any, Any]) -> McpClient:
         """Return the client that sent a request."""
         params = context.session.client_params
         name = _display_name(params)
         is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        key = name if params is None or is_modern else id(params)
         with self._lock:
-            if params is None or is_modern:
-                client, is_new = self._find(self._named, name, name, name)
-            else:
-                client, is_new = self._find(self._connected, id(params), params, name)
-        if is_new and self._on_client is not None:
+            found = self._known.get(key)
+            client = McpClient(name, next(self._numbers)) if found is None else found[1]
+            self._known.pop(key, None)
+            put_newest(self._known, key, (params, client), _MAX_CLIENTS)
+        if found is None and self._on_client is not None:
             self._on_client(client)
         return client
-
-    def _find(
-        self, known: OrderedDict[K, tuple[object, McpClient]], key: K, owner: object, name: str
-    ) -> tuple[McpClient, bool]:
-        """Return the client with a key, and whether it is new."""
-        found = known.get(key)
-        if found is not None:
-            known.move_to_end(key)
-            return found[1], False
-        client = McpClient(name, next(self._numbers))
-        known[key] = owner, client
-        if len(known) > _MAX_CLIENTS:
-            known.popitem(last=False)
-        return client, True
 
 
 def _display_name(params: InitializeRequestParams | None) -> str:
     if params is None or not params.client_info.name.strip():
         return "client"
     return display_path(params.client_info.name.strip())[:_MAX_NAME]
+
+
+class ClientRoots(Policy):
+    """Denies calls outside what their client may access: paths, with everything below them."""
+
+    def __init__(self, host_roots: Sequence[str]) -> None:
+        """Map roots to paths of a workspace that is known by these directories of the host."""
+        self._host_roots = tuple(dict.fromkeys(map(os.path.realpath, host_roots)))
+        self._lock = Lock()
+        self._allowed: OrderedDict[object, tuple[str, ...]] = OrderedDict()
+
+    async def ask(self, context: ServerRequestContext[Any, Any], client: McpClient) -> None:
+        """Ask a client for its roots, unless they are known or it has none.
+
+        Raises:
+            TimeoutError: It did not answer.
+            ToolValidationError: It answered with an error, or with what is no list of roots.
+        """
+        with self._lock:
+            if client in self._allowed:
+                return
+        capabilities = context.session.client_capabilities
+        allowed = _EVERYTHING
+        if (
+            capabilities is not None
+            and capabilities.roots is not None
+            and context.session.can_send_request
+        ):
+            allowed = await self._ask(context)
+        with self._lock:
+            put_newest(self._allowed, client, allowed, _MAX_CLIENTS)
+
+    async def _ask(self, context: ServerRequestContext[Any, Any]) -> tuple[str, ...]:
+        try:
+            with anyio.fail_after(_TIMEOUT):
+                found = await context.session.send_request(ListRootsRequest(), ListRootsResult)
+        except MCPError as error:
+            if error.code == METHOD_NOT_FOUND:
+                return _EVERYTHING  # it has none
+            raise ToolValidationError(
+                "The client has roots, but did not list them, so nothing is allowed:"
+                f" {display_path(error.message[:_MAX_MESSAGE])}"
+            ) from error
+        except ValueError as error:
+            text = "The client has roots, but its list is invalid, so nothing is allowed"
+            raise ToolValidationError(text) from error
+        except TimeoutError:
+            raise TimeoutError(
+                f"The client has roots, but did not list them in {_TIMEOUT} seconds"
+            ) from None
+        if not found.roots:
+            return _EVERYTHING
+        inside = (self._map(str(root.uri)) for root in found.roots)
+        return tuple(dict.fromkeys(path for path in inside if path is not None))
+
+    def forget(self, client: McpClient) -> None:
+        """Ask a client again before its next call: its roots have changed."""
+        with self._lock:
+            self._allowed.pop(client, None)
+
+    def allowed(self, client: object) -> tuple[str, ...]:
+        """Return the paths that a client may access; `""` is the whole workspace."""
+        with self._lock:
+            return self._allowed.get(client, _EVERYTHING)
+
+    def allows(self, client: object, path: str) -> bool:
+        """Return whether a client may access a path."""
+        path = "" if path == "." else path
+        return is_within(path, self.allowed(client))
+
+    def allow(self, call: CheckedCall) -> str | None:
+        """Deny a call outside the roots, and commands, which could go anywhere."""
+        allowed = self.allowed(call.context.prompt)
+        if "" in allowed:
+            return None
+        if not allowed:
+            return (
+                "The roots of this client are all outside the workspace, so it has access to"
+                " nothing; add a directory of the workspace to its roots"
+            )
+        if call.tool.bypasses_filesystem:
+            return (
+                f"{call.tool.name} could access all files, but the roots of this client allow only"
+                f" {_names(allowed)}"
+            )
+        return self._check(call, call.paths)
+
+    def allow_access(self, call: CheckedCall, access: ToolAccess) -> str | None:
+        """Deny paths outside the roots."""
+        return self._check(call, access.paths)
+
+    def _check(self, call: CheckedCall, paths: Sequence[str]) -> str | None:
+        outside = [path for path in paths if not self.allows(call.context.prompt, path)]
+        if not outside:
+            return None
+        return (
+            f"{display_path(outside[0])!r} is outside the roots of this client, which allow only"
+            f" {_names(self.allowed(call.context.prompt))}"
+        )
+
+    def _map(self, uri: str) -> str | None:
+        """Return the path in the workspace for a root; None if it is elsewhere."""
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+            return None
+        name = unquote(parts.path)
+        if "\0" in name:
+            return None
+        directory = os.path.realpath(name)
+        for root in self._host_roots:
+            if root == directory or root.startswith(directory.rstrip("/") + "/"):
+                return ""
+            if directory.startswith(root.rstrip("/") + "/"):
+                return directory[len(root.rstrip("/")) + 1 :]
+        return None
+
+
+def _names(paths: Sequence[str]) -> str:
+    return ", ".join(repr(display_path(path)) for path in paths)
+
+
+def put_newest(items: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    """Add an item as the newest, and drop the oldest beyond a limit."""
+    items[key] = value
+    if len(items) > limit:
+        items.popitem(last=False)

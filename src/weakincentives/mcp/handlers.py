@@ -1,11 +1,13 @@
-"""Handlers of the protocol's requests: tools, resources, subscriptions and roots."""
+"""Handlers of the protocol's requests, and how they are added to a server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from mcp.server import ServerRequestContext
-from mcp.server.subscriptions import SubscriptionBus
+from mcp.server import MCPServer, Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -20,77 +22,56 @@ from mcp.types import (
     ReadResourceRequestParams,
     ReadResourceResult,
     SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
+from mcp.types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 
 from weakincentives.adapters.loop.executor import error_message
 from weakincentives.errors import WinkError
-from weakincentives.mcp.calls import RunningCall, wait_for
-from weakincentives.mcp.clients import ClientRegistry, McpClient
-from weakincentives.mcp.execution import CallExecution
+from weakincentives.mcp.calls import CallExecution, RunningCall, wait_for
+from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient
 from weakincentives.mcp.resources import WorkspaceResources
-from weakincentives.mcp.results import error_result
-from weakincentives.mcp.roots import ClientRoots
-from weakincentives.mcp.tools import describe_tool
-from weakincentives.prompt import Tool
+from weakincentives.mcp.tools import error_result
 
 _RESOURCE_NOT_FOUND = -32002
+_LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list"})
+_ROOTS_CHANGED = "notifications/roots/list_changed"
+_OUR_PAGE = "wink:"  # begins the cursors of our pages
 T = TypeVar("T")
+P = TypeVar("P", bound=BaseModel)
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Handler: TypeAlias = Callable[[Context, P], Awaitable[HandlerResult]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandlers:
     """Answers the requests of clients."""
 
-    def __init__(
-        self,
-        tools: Sequence[Tool[Any, Any]],
-        *,
-        execution: CallExecution,
-        resources: WorkspaceResources,
-        roots: ClientRoots,
-        on_client: Callable[[McpClient], object] | None,
-    ) -> None:
-        """Offer `tools` and `resources`; call `on_client` for each new client."""
-        self._descriptions = [describe_tool(tool) for tool in tools]
-        self._execution = execution
-        self._resources = resources
-        self._roots = roots
-        self._clients = ClientRegistry(on_client)
+    tools: Sequence[McpTool]
+    execution: CallExecution
+    resources: WorkspaceResources
+    roots: ClientRoots
+    clients: ClientRegistry
 
-    def owns_tool(self, name: str) -> bool:
-        """Return whether a tool belongs to the workspace."""
-        return self._execution.has_tool(name)
-
-    def owns_resource(self, uri: str) -> bool:
-        """Return whether a resource belongs to the workspace."""
-        return uri.startswith(("wink://", self._resources.uri("")))
-
-    @property
-    def bus(self) -> SubscriptionBus:
-        """Carries changes of resources to the clients that listen."""
-        return self._resources.bus
-
-    async def list_tools(
-        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams
-    ) -> ListToolsResult:
+    async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
         """Return the tools: the handler of `tools/list`."""
         del context, params  # all tools fit into one page
-        return ListToolsResult(tools=self._descriptions)
+        return ListToolsResult(tools=[*self.tools])
 
-    async def call_tool(
-        self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams
-    ) -> CallToolResult:
+    async def call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a call: the handler of `tools/call`.
 
         A call that is cancelled before its turn does not run. One that is cancelled while it
         runs is stopped and rolled back.
         """
-        client = self._clients.identify(context)
+        client = self.clients.identify(context)
         running = RunningCall(params.name)
         try:
-            await self._roots.ask(context, client)
-            future = self._execution.submit(params.name, params.arguments or {}, client, running)
+            await self.roots.ask(context, client)
+            future = self.execution.submit(params.name, params.arguments or {}, client, running)
         except (WinkError, TimeoutError) as error:
             return error_result(str(error))
         has_token = context.meta is not None and context.meta.get("progress_token") is not None
@@ -99,63 +80,55 @@ class RequestHandlers:
         structured = cast("dict[str, Any]", result.structured_content or {})
         changed: Sequence[str] = structured.get("changed", ())
         if changed:
-            await self._resources.notify(changed)
+            await self.resources.notify(changed)
         return result
 
     async def list_resources(
-        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams
+        self, context: Context, params: PaginatedRequestParams
     ) -> ListResourcesResult:
         """Return a page of the resources: the handler of `resources/list`."""
-        return await self._read(context, lambda client: self._resources.list(client, params.cursor))
+        return await self._read(context, lambda client: self.resources.list(client, params.cursor))
 
     async def list_resource_templates(
-        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams
+        self, context: Context, params: PaginatedRequestParams
     ) -> ListResourceTemplatesResult:
         """Return templates of URIs: the handler of `resources/templates/list`."""
         del context, params
-        return self._resources.templates()
+        return self.resources.templates()
 
     async def read_resource(
-        self, context: ServerRequestContext[Any, Any], params: ReadResourceRequestParams
+        self, context: Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         """Return the content of a resource: the handler of `resources/read`."""
         uri = str(params.uri)
-        return await self._read(context, lambda client: self._resources.read(client, uri))
+        return await self._read(context, lambda client: self.resources.read(client, uri))
 
-    async def subscribe(
-        self, context: ServerRequestContext[Any, Any], params: SubscribeRequestParams
-    ) -> EmptyResult:
+    async def subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Notify a client of changes: the handler of `resources/subscribe`."""
-        self._resources.subscribe(context, self._clients.identify(context), str(params.uri))
+        self.resources.subscribe(context, self.clients.identify(context), str(params.uri))
         return EmptyResult()
 
-    async def unsubscribe(
-        self, context: ServerRequestContext[Any, Any], params: UnsubscribeRequestParams
-    ) -> EmptyResult:
+    async def unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
         """End notifications of changes: the handler of `resources/unsubscribe`."""
-        self._resources.unsubscribe(self._clients.identify(context), str(params.uri))
+        self.resources.unsubscribe(self.clients.identify(context), str(params.uri))
         return EmptyResult()
 
-    async def on_roots_changed(
-        self, context: ServerRequestContext[Any, Any], params: NotificationParams
-    ) -> None:
+    async def on_roots_changed(self, context: Context, params: NotificationParams) -> None:
         """Ask a client for its roots again: the handler of `notifications/roots/list_changed`."""
         del params
-        self._roots.forget(self._clients.identify(context))
+        self.roots.forget(self.clients.identify(context))
 
-    async def _read(
-        self, context: ServerRequestContext[Any, Any], read: Callable[[McpClient], T]
-    ) -> T:
+    async def _read(self, context: Context, read: Callable[[McpClient], T]) -> T:
         """Run a request that only reads, in its turn.
 
         Raises:
             MCPError: It failed; the message says why.
         """
-        client = self._clients.identify(context)
+        client = self.clients.identify(context)
         running = RunningCall(context.method)
         try:
-            await self._roots.ask(context, client)
-            future = self._execution.submit_read(partial(read, client), running)
+            await self.roots.ask(context, client)
+            future = self.execution.submit_read(partial(read, client), running)
             return await wait_for(future, running)
         except FileNotFoundError as error:
             # versions without a handshake have no code of their own for it
@@ -166,5 +139,103 @@ class RequestHandlers:
             raise MCPError(INVALID_PARAMS, error_message(error)) from error
 
 
-async def _report(context: ServerRequestContext[Any, Any], progress: float, message: str) -> None:
+async def _report(context: Context, progress: float, message: str) -> None:
     await context.session.report_progress(progress, message=message)
+
+
+def mount(server: Server[Any] | MCPServer, handlers: RequestHandlers) -> None:
+    """Add a workspace to a server: handlers where it has none, else in front of its own."""
+    lists = _LISTS
+    if isinstance(server, Server):
+        lists = frozenset(each for each in _LISTS if server.get_request_handler(each) is not None)
+        _add_handlers(server, handlers)
+    if lists:
+        server.middleware.append(_OverlayMiddleware(handlers, lists))
+
+
+def _add_handlers(server: Server[Any], ours: RequestHandlers) -> None:
+    def add(method: str, params: type[P], handler: Handler[P]) -> None:
+        if server.get_request_handler(method) is None:
+            server.add_request_handler(method, params, handler)
+
+    listen = ListenHandler(ours.resources.bus)
+    add("tools/list", PaginatedRequestParams, ours.list_tools)
+    add("tools/call", CallToolRequestParams, ours.call_tool)
+    add("resources/list", PaginatedRequestParams, ours.list_resources)
+    add("resources/templates/list", PaginatedRequestParams, ours.list_resource_templates)
+    add("resources/read", ReadResourceRequestParams, ours.read_resource)
+    add("resources/subscribe", SubscribeRequestParams, ours.subscribe)
+    add("resources/unsubscribe", UnsubscribeRequestParams, ours.unsubscribe)
+    add("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    if server.get_notification_handler(_ROOTS_CHANGED) is None:
+        server.add_notification_handler(_ROOTS_CHANGED, NotificationParams, ours.on_roots_changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _OverlayMiddleware:
+    """Answers requests for a workspace, and adds its lists to those of the server."""
+
+    handlers: RequestHandlers
+    lists: frozenset[str]
+    """The lists that the server has itself."""
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Handle one request."""
+        context, ours = ctx, self.handlers
+        params = dict(context.params or {})
+        first = PaginatedRequestParams()
+        match context.method:
+            case "tools/call" if ours.execution.has_tool(str(params.get("name"))):
+                call = CallToolRequestParams.model_validate(params, by_name=False)
+                return await ours.call_tool(context, call)
+            case "resources/read" if ours.resources.owns(str(params.get("uri"))):
+                read = ReadResourceRequestParams.model_validate(params, by_name=False)
+                return await ours.read_resource(context, read)
+            case "tools/list" as method if method in self.lists:
+                found = await ours.list_tools(context, first)
+                return _join(await call_next(context), found, "tools")
+            case "resources/templates/list" as method if method in self.lists:
+                templates = await ours.list_resource_templates(context, first)
+                return _join(await call_next(context), templates, "resourceTemplates")
+            case "resources/list" as method if method in self.lists:
+                return await self._list_resources(context, params, call_next)
+            case method:
+                if method == _ROOTS_CHANGED:
+                    await ours.on_roots_changed(context, NotificationParams())
+                return await call_next(context)
+
+    async def _list_resources(
+        self, context: Context, params: Mapping[str, Any], call_next: CallNext
+    ) -> HandlerResult:
+        cursor = params.get("cursor")
+        theirs: HandlerResult = None
+        if not str(cursor or "").startswith(_OUR_PAGE):
+            theirs = await call_next(context)
+            cursor = None
+            if _dump(theirs).get("nextCursor") is not None:
+                return theirs
+        after = None if cursor is None else str(cursor).removeprefix(_OUR_PAGE)
+        page = PaginatedRequestParams(cursor=after or None)
+        found = await self.handlers.list_resources(context, page)
+        if found.next_cursor is not None:
+            found = found.model_copy(update={"next_cursor": _OUR_PAGE + found.next_cursor})
+        return found if theirs is None else _join(theirs, found, "resources")
+
+
+def _join(theirs: HandlerResult, ours: BaseModel, key: str) -> dict[str, Any]:
+    """Return a list of the server with ours after it, without names twice."""
+    result, added = _dump(theirs), _dump(ours)
+    if result.get("nextCursor") is not None:
+        return result  # ours come with the last page
+    names = {each["name"] for each in added[key]} if key == "tools" else set[str]()
+    kept = [each for each in result.get(key, []) if each.get("name") not in names]
+    result[key] = [*kept, *added[key]]
+    if added.get("nextCursor") is not None:
+        result["nextCursor"] = added["nextCursor"]
+    return result
+
+
+def _dump(result: HandlerResult) -> dict[str, Any]:
+    if isinstance(result, BaseModel):
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dict(result or {})

@@ -6,42 +6,52 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 """
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from weakincentives.errors import SnapshotError, StaleRestoreError, ToolValidationError
+from weakincentives.errors import (
+    SnapshotError,
+    StaleRestoreError,
+    ToolValidationError,
+    UnfinishedRestoreError,
+)
 from weakincentives.filesystem import (
-    Change,
     Diff,
     Filesystem,
     FilesystemSnapshot,
-    HostFilesystem,
     PathChange,
     Pinnable,
     ReadableFilesystem,
+    ReportsChanges,
     diff,
     diff_since,
 )
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.store import CallStates
-from weakincentives.filesystem.paths import outermost
-from weakincentives.history.log import LogError
-from weakincentives.mcp.clients import McpClient
+from weakincentives.history import LogError
+from weakincentives.mcp.clients import McpClient, put_newest
 from weakincentives.mcp.steps import MAX_CHECKPOINTS, MAX_STEPS, USER, Checkpoint, Step, StepLog
-from weakincentives.posix import display_path, no_time_limit
+from weakincentives.posix import display_path, is_within, no_time_limit, parents_of
+from weakincentives.prompt import ToolContext
+from weakincentives.runtime import transaction
 
 _MAX_CONFLICTS = 20
+_MAX_CONTENTS = 10  # of one file
+_MAX_COMPARED = 16  # pairs of states
 MAX_LISTED = 100
 """Paths in one sentence."""
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
 _REPLACED = ("before restore", "saved during a restore")  # tags of what a restore replaced
+_OTHER_SESSION = McpClient("another session", 0)
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +60,7 @@ class UndoConflictError(ToolValidationError):
 
 
 @runtime_checkable
-class _StateStore(Protocol):
+class _StateStore(Filesystem, Protocol):
     """Keeps states, shows them, and restores some of their paths."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot: ...
@@ -67,46 +77,33 @@ class _StateStore(Protocol):
 
 
 @runtime_checkable
-class _ChangeStore(Protocol):
+class _ChangeStore(ReportsChanges, Protocol):
     """Reports what a call changed, and puts that into the last state that it knows."""
 
-    def subscribe_changes(
-        self, listener: Callable[[Sequence[PathChange]], None]
-    ) -> Callable[[], None]: ...
+    @property
+    def history(self) -> SnapshotHistory: ...
 
     def record_changes(self, changes: Sequence[PathChange]) -> CallStates: ...
 
-
-def has_history(filesystem: Filesystem) -> bool:
-    """Return whether the states of a filesystem can be kept, compared and restored."""
-    return isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore)
+    def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> Sequence[str]: ...
 
 
+@dataclass(slots=True, eq=False)
 class Recording:
     """A call that runs."""
 
-    def __init__(self, client: McpClient, tool: str, *, bypasses_filesystem: bool) -> None:
-        """Record a call; one that bypasses the filesystem may change anything."""
-        self.client = client
-        self.tool = tool
-        self.bypasses_filesystem = bypasses_filesystem
-        self.before: FilesystemSnapshot | None = None
-        """The state before it, if it is not known from its changes."""
-        self.command: int = 0
-        """The number of the record of its start."""
-        self.undoes: tuple[int, ...] = ()
-        self.replaced: list[CallStates] = []
-        """What a command replaced through the filesystem; if it fails, its rollback is the last."""
-        self.step: Step | None = None
-        self.notes: list[str] = []
-
-    def to_step(self) -> Step:
-        """Return a step of this call, without states."""
-        return Step(client=self.client, tool=self.tool, command=self.command, undoes=self.undoes)
-
-
-_PERSON = Recording(USER, "change", bypasses_filesystem=False)
-_OTHER_SESSION = McpClient("another session", 0)
+    draft: Step
+    """Its step as far as it is known; the state before only if its changes do not tell it."""
+    bypasses_filesystem: bool = False
+    step: Step | None = None
+    """Its step in the history, once it has changed something or failed."""
+    changed: tuple[str, ...] = ()
+    """The paths that it has just changed through the filesystem."""
+    replaced: list[CallStates] = field(default_factory=list[CallStates])
+    """What a command replaced through the filesystem; if it fails, its rollback is the last."""
+    notes: list[str] = field(default_factory=list[str])
+    is_cut_off: bool = False
+    """Whether it has left a mix of two states, which the next start rolls back and lists."""
 
 
 class History:
@@ -115,29 +112,24 @@ class History:
     Not thread-safe: calls that change something run one after the other.
     """
 
-    def __init__(self, filesystem: Filesystem, directory: Path | None = None) -> None:
+    def __init__(self, filesystem: _StateStore, directory: Path | None = None) -> None:
         """Keep the history of `filesystem`, from the first call of `start` on.
 
         Args:
             filesystem: The workspace.
             directory: Where the steps are kept for later sessions; None keeps them in memory.
-
-        Raises:
-            TypeError: The filesystem has no snapshots to compare and restore.
         """
-        if not isinstance(filesystem, ReadableFilesystem) or not isinstance(
-            filesystem, _StateStore
-        ):
-            raise TypeError(f"{type(filesystem).__name__} does not support undo")
-        self._live: ReadableFilesystem = filesystem
-        self._store: _StateStore = filesystem
+        self._store = filesystem
+        self._changes = filesystem if isinstance(filesystem, _ChangeStore) else None
         self._steps = StepLog(directory)
         self._start: Checkpoint | None = None
         self._start_lock = Lock()
-        self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._unrecorded: dict[frozenset[str], Recording] = {}
         self._unpin: dict[str, Callable[[], None]] = {}
         self._recording: Recording | None = None
+        # an undo asks for its paths several times: for policies, for the plan, for the restore
+        self._compared: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
 
     # --- recording ---
 
@@ -153,58 +145,62 @@ class History:
             if self._start is not None:
                 return
             state = self._take(START)
-            self._add_interrupted(state)
-            if isinstance(self._live, _ChangeStore):
-                self._unsubscribe = self._live.subscribe_changes(self._on_changes)
+            for step in self._steps.interrupted():
+                with suppress(SnapshotError):  # the state before it is gone
+                    self._add_interrupted(step, state)
+            if self._changes is not None:
+                self._unsubscribe = self._changes.subscribe_changes(self._on_changes)
             if self._steps.problem is not None:
                 _log.warning("Some calls cannot be listed and undone: %s", self._steps.problem)
             self._start = Checkpoint(name=START, snapshot=state, after=self._steps.last_number)
 
-    def _add_interrupted(self, present: FilesystemSnapshot) -> None:
-        """Add the commands during which an earlier server was killed: they can be undone."""
-        for command in self._steps.interrupted():
-            with suppress(SnapshotError):  # the state before it is gone
-                replaced = self._find_replaced(command)
-                if replaced is not None:  # its rollback was not recorded
-                    self._add_rolled_back(command, replaced, present)
-                    continue
-                step = replace(command, after=present)
-                changed = self._changed_paths(step)
-                if changed:
-                    step = self._steps.add(step.with_paths(changed))
-                    _log.warning("The server was killed during %s; undo it to go back", step)
+    def _add_interrupted(self, step: Step, present: FilesystemSnapshot) -> None:
+        """Add a command or an undo during which an earlier server was killed."""
+        replaced = None if step.is_undo else self._find_replaced(step)
+        if replaced is not None:  # the rollback of a command was not recorded
+            self._add_rolled_back(step, replaced, present)
+        elif not step.is_undo:
+            added = None if step.before is None else self._add(step, step.before, present)
+            if added is not None:
+                _log.warning("The server was killed during %s; undo it to go back", added)
+        elif step.after is not None and not any(
+            is_within(each, step.paths) for each in self._compare(present, step.after)
+        ):
+            self._steps.add(replace(step, is_interrupted=False))  # it had done everything
+        else:
+            step = self._steps.add(step.as_failed())
+            _log.warning("%s was interrupted and rolled back; to try again, undo the call", step)
 
     def _find_replaced(self, command: Step) -> FilesystemSnapshot | None:
         """Return what the rollback of a command replaced; the filesystem has stored it."""
-        files = self._live
-        for each in reversed(files.history.list() if isinstance(files, HostFilesystem) else ()):
-            if each.created_at < command.created_at:
-                return None
-            if (each.tag or "").startswith(_REPLACED):
-                return each
-        return None
+        if self._changes is None or command.before is None:
+            return None
+        begun = command.before.commit_ref  # the order decides: a clock may have been set back
+        kept = reversed(self._changes.history.list())
+        later = takewhile(lambda each: each.commit_ref != begun, kept)
+        return next((each for each in later if (each.tag or "").startswith(_REPLACED)), None)
 
-    def begin(
-        self, client: McpClient, tool: str, *, bypasses_filesystem: bool = False
-    ) -> Recording:
+    def begin(self, call: Recording) -> None:
         """Record a call that may change something."""
-        recording = Recording(client, tool, bypasses_filesystem=bypasses_filesystem)
-        self._recording = recording
+        self._recording = call
         try:
             self.start()
-            if bypasses_filesystem or not isinstance(self._live, _ChangeStore):
-                recording.before = self._take("before a call")
-            if bypasses_filesystem:
-                recording.command = self._steps.begin(
-                    replace(recording.to_step(), before=recording.before)
-                )
-        except SnapshotError as error:
-            recording.notes.append(f"[This call cannot be undone: {error}]")
+            if call.bypasses_filesystem or self._changes is None:
+                call.draft = replace(call.draft, before=self._take("before a call"))
+        except (OSError, LogError, SnapshotError) as error:
+            call.notes.append(f"[This call cannot be undone: {error}]")
+        else:
+            if call.bypasses_filesystem:
+                self._note_start(call, call.draft)
+
+    def _note_start(self, call: Recording, note: Step) -> None:
+        """Note a call that is not recovered by itself, for the start after a kill."""
+        try:
+            call.draft = replace(call.draft, command=self._steps.begin(note))
         except (OSError, LogError) as error:
-            recording.notes.append(
+            call.notes.append(
                 f"[This call cannot be undone if the server is killed while it runs: {error}]"
             )
-        return recording
 
     def finish(self, recording: Recording, *, success: bool) -> None:
         """Add a step for a call, if it changed something or failed.
@@ -212,61 +208,69 @@ class History:
         A call that has ended is recorded even if it is cancelled now.
         """
         self._recording = None
+        if recording.is_cut_off:
+            self._steps.end(is_cut_off=True)
+            return
         try:
             with no_time_limit():
                 if recording.step is None:
                     recording.step = self._record(recording, success=success)
         except (OSError, LogError, SnapshotError) as error:
             recording.notes.append(_explain(error))
-            self._steps.end()  # the next start finds the note of a command, and adds it
+            self._steps.end(is_cut_off=True)  # the next start adds the call
         else:
-            self._steps.end(recording.command)
+            self._steps.end()
 
-    def _record(self, recording: Recording, *, success: bool) -> Step | None:
+    def _record(self, call: Recording, *, success: bool) -> Step | None:
         """Add the step of a call that has not reported its changes."""
-        before, step = recording.before, recording.to_step()
         if not success:
-            return self._record_failure(recording)
-        if before is None:
+            return self._record_failure(call)
+        if call.draft.before is None:
             return None
-        for each in recording.replaced:
+        for each in call.replaced:
             if each.known is not None:
                 self._add_foreign(each.known, each.before)
-        step = replace(step, before=before, after=self._take(f"after {step.tool}"))
-        changed = self._changed_paths(step)
-        return self._steps.add(step.with_paths(changed)) if changed else None
+        return self._add(call.draft, call.draft.before, self._take(f"after {call.draft.tool}"))
 
-    def _record_failure(self, recording: Recording) -> Step | None:
+    def _record_failure(self, call: Recording) -> Step | None:
         """Add a call that failed; if it was a command, with the rollback of its changes.
 
         The rollback of a command replaces what changed while it ran, whoever changed it.
         """
-        step = replace(recording.to_step(), undoes=())
-        unrecorded = [key for key, each in self._unrecorded.items() if each is recording]
-        if recording.command and unrecorded:
+        unrecorded = [key for key, each in self._unrecorded.items() if each is call]
+        if call.draft.command and unrecorded:
             for key in unrecorded:
                 del self._unrecorded[key]  # a rollback is not reported again
             raise SnapshotError("what its rollback replaced is listed after the next start")
-        if not recording.replaced or recording.before is None:
-            return self._steps.add(step)
-        replaced = recording.replaced[-1]
-        step = replace(step, before=recording.before)
-        recording.notes.append(self._add_rolled_back(step, replaced.before, replaced.after))
+        if not call.replaced or call.draft.before is None:
+            return self._steps.add(call.draft.as_failed())
+        last = call.replaced[-1]
+        call.notes.append(self._add_rolled_back(call.draft, last.before, last.after))
         return None
 
     def _add_rolled_back(
         self, step: Step, replaced: FilesystemSnapshot, after: FilesystemSnapshot
     ) -> str:
         """Add a command and its rollback; return how to get something back."""
-        step = replace(step, after=replaced)
-        step = self._steps.add(step.with_paths(self._changed_paths(step)))
-        undo = self._steps.add(replace(step.reverse(), after=after))
+        assert step.before is not None
+        added = self._add(step, step.before, replaced)
+        if added is None:
+            return ""
+        undo = self._steps.add(replace(added.reverse(), after=after))
         text = (
-            f"Rolled back: {join_paths(step.paths)}. If the user saved one of these meanwhile,"
+            f"Rolled back: {join_paths(added.paths)}. If the user saved one of these meanwhile,"
             f" restore it: undo with call={undo.number} and its path in paths."
         )
-        _log.warning("%s did not end. %s", step, text)
+        _log.warning("%s did not end. %s", added, text)
         return text
+
+    def _add(
+        self, step: Step, before: FilesystemSnapshot, after: FilesystemSnapshot
+    ) -> Step | None:
+        """Add a step that led from one state to another; None if they are the same."""
+        changed = self._compare(before, after)
+        step = replace(step, before=before, after=after).with_paths(changed)
+        return self._steps.add(step) if changed else None
 
     def _on_changes(self, changes: Sequence[PathChange]) -> None:
         """Add the steps of what was just changed through the filesystem.
@@ -274,57 +278,56 @@ class History:
         If that raises, the filesystem keeps what was replaced, and reports it again.
         """
         key = frozenset(each.path for each in changes)
-        recording = self._unrecorded.pop(key, self._recording)
+        call = self._unrecorded.pop(key, self._recording)
+        if call is None:  # of a server that was killed, or of a program with the filesystem
+            call = Recording(Step(client=_OTHER_SESSION, tool="change"))
+        call.changed = tuple(key)
         try:
-            assert isinstance(self._live, _ChangeStore)
-            self._add_changes(self._live.record_changes(changes), recording)
+            assert self._changes is not None
+            self._add_changes(self._changes.record_changes(changes), call)
         except (OSError, LogError, SnapshotError) as error:
-            if recording is not None:
-                self._unrecorded[key] = recording
-                recording.notes.append(_explain(error))
+            if call.draft.client != _OTHER_SESSION:
+                self._unrecorded[key] = call
+            call.notes.append(_explain(error))
             raise SnapshotError(str(error)) from error
 
-    def _add_changes(self, states: CallStates, recording: Recording | None) -> None:
+    def _add_changes(self, states: CallStates, call: Recording) -> None:
         """Add a call, between what others did before and after it at its paths."""
         self._pin(states.before)
         self._pin(states.after)
-        if recording is None:  # of a server that was killed, or of a program with the filesystem
-            recording = Recording(_OTHER_SESSION, "change", bypasses_filesystem=False)
-        if recording.bypasses_filesystem:
-            recording.replaced.append(states)  # the whole call is compared when it ends
+        if call.bypasses_filesystem:
+            call.replaced.append(states)  # the whole call is compared when it ends
             return
         if states.known is not None:
             self._add_foreign(states.known, states.before)
         if states.paths:
-            step = replace(recording.to_step(), before=states.before, after=states.after)
-            recording.step = self._steps.add(step.with_paths(frozenset(states.paths)))
+            step = replace(call.draft, before=states.before, after=states.after)
+            call.step = self._steps.add(step.with_paths(frozenset(states.paths)))
         if states.later is not None:
             self._add_foreign(states.after, states.later)
-        for each in states.saved:
-            self._add_displaced(each, states.later or states.after)
-
-    def _add_displaced(self, saved: FilesystemSnapshot, present: FilesystemSnapshot) -> None:
-        """Add what the user saved and a call replaced: undo this step to restore it."""
-        step = replace(_PERSON.to_step(), tool="replaced save", before=saved, after=present)
-        step = self._steps.add(step.with_paths(self._changed_paths(step)))
-        _log.warning(
-            "The user saved %s while a call replaced it; to restore that: undo with call=%d",
-            join_paths(step.paths),
-            step.number,
-        )
+        for saved in states.saved:  # the user saved it, and the call replaced it
+            step = Step(client=USER, tool="replaced save")
+            added = self._add(step, saved, states.later or states.after)
+            if added is not None:
+                _log.warning(
+                    "The user saved %s while a call replaced it; to restore that: undo with"
+                    " call=%d",
+                    join_paths(added.paths),
+                    added.number,
+                )
 
     def _add_foreign(self, known: FilesystemSnapshot, found: FilesystemSnapshot) -> None:
         """Add what was changed outside of this server, if no step of another one explains it."""
-        step = replace(_PERSON.to_step(), before=known, after=found)
-        changed = {path for path in self._changed_paths(step) if not self._is_known(path, found)}
+        changed = {path for path in self._compare(known, found) if not self._is_known(path, found)}
         if not all(map(is_tool_output, changed)):
+            step = Step(client=USER, tool="change", before=known, after=found)
             self._steps.add(step.with_paths(changed))
 
     def _is_known(self, path: str, state: FilesystemSnapshot) -> bool:
         """Return whether a path is as the last step left it that changed it."""
         for step in reversed(self.steps):
             if step.after is not None and path in step.paths:
-                return not self._compare(step.after, state, [path])
+                return path not in self._compare(step.after, state)
         return False
 
     def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
@@ -335,7 +338,8 @@ class History:
             SnapshotError: The state could not be kept.
         """
         taken = {each.name: each for each in self.checkpoints}
-        name = (name or "").strip() or _free_name(taken)
+        free = (free for n in count(1) if (free := f"checkpoint-{n}") not in taken)
+        name = (name or "").strip() or next(free)
         found = taken.get(name)
         if found is not None and found.session in ("", self._steps.session):
             raise ToolValidationError(
@@ -356,8 +360,7 @@ class History:
 
     def close(self) -> None:
         """Let all states go, and close the record file."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        self._unsubscribe()
         self._steps.close()
         for unpin in self._unpin.values():
             unpin()
@@ -377,6 +380,16 @@ class History:
         """The calls that changed something or failed, the oldest first."""
         return self._steps.steps
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the filesystem reports what each call changes, before the call ends."""
+        return self._changes is not None
+
+    @property
+    def current_step(self) -> Step | None:
+        """The step of the call that runs, if it was added already."""
+        return None if self._recording is None else self._recording.step
+
     def undone_by(self, step: Step) -> int | None:
         """Return the number of the call that undid this one; None if none did."""
         return self._steps.undone_by(step.number)
@@ -385,7 +398,7 @@ class History:
         """Return a call that changed something.
 
         Raises:
-            ToolValidationError: There is none with this number, or it failed.
+            ToolValidationError: There is none with this number, it failed, or it was pruned.
         """
         step = self._steps.find(number)
         if step is None and 0 < number <= self._steps.last_number:
@@ -396,7 +409,16 @@ class History:
             raise ToolValidationError(f"There is no call {number}; `review` lists the calls")
         if step.after is None:
             raise ToolValidationError(f"Call {number} failed and changed nothing")
+        if not self.has_states(step):
+            raise ToolValidationError(f"Call {number} cannot be undone or shown: it was pruned")
         return step
+
+    def has_states(self, step: Step) -> bool:
+        """Return whether the states before and after a call are still there."""
+        try:
+            return all(each is not None and self.view(each) for each in (step.before, step.after))
+        except SnapshotError:
+            return False
 
     def find_checkpoint(self, name: str) -> Checkpoint:
         """Return a checkpoint.
@@ -413,17 +435,12 @@ class History:
 
     def last_step_of(self, client: McpClient) -> Step | None:
         """Return the last call of a client that can be undone: no undo, and not undone."""
-        return next(
-            (
-                step
-                for step in reversed(self.steps)
-                if (step.client, step.session) == (client, self._steps.session)
-                and step.after is not None
-                and not step.is_undo
-                and self.undone_by(step) is None
-            ),
-            None,
-        )
+        ours = (client, self._steps.session)
+        for step in reversed(self.steps):
+            is_done = step.after is not None and not step.is_undo
+            if is_done and (step.client, step.session) == ours and self.undone_by(step) is None:
+                return step
+        return None
 
     def steps_since(self, checkpoint: Checkpoint) -> Sequence[Step]:
         """Return the calls after a checkpoint that changed something, the oldest first."""
@@ -440,70 +457,100 @@ class History:
         if before is None:
             before = self.checkpoints[0].snapshot
         if after is not None:
-            found = diff(self._view(before), self._view(after))
+            found = diff(self.view(before), self.view(after))
         else:
-            found = diff_since(self._live, before)
+            found = diff_since(self._store, before)
             assert found is not None  # it has snapshots
-        return found.only(_is_project_change)
+        return found.only(lambda each: not is_tool_output(each.path))
+
+    def find_contents(self, path: str) -> Iterator[bytes]:
+        """Yield what a file had after the last calls that changed it, and at the start."""
+        steps = [step for step in reversed(self.steps) if path in step.paths][:_MAX_CONTENTS]
+        for state in (*(step.after for step in steps), self.checkpoints[0].snapshot):
+            with suppress(OSError, SnapshotError):
+                if state is not None:
+                    yield self.view(state).read_bytes(path).content
 
     def changed_paths(self, steps: Sequence[Step], chosen: Sequence[str] | None = None) -> set[str]:
         """Return what calls have changed, including directories; only at and below `chosen`."""
-        found = set[str]().union(*map(self._changed_paths, steps))
-        return {path for path in found if chosen is None or _is_within(path, chosen)}
+        found = set[str]().union(*(self._compare(*step.states) for step in steps))
+        return {path for path in found if chosen is None or is_within(path, chosen)}
 
     # --- undo ---
 
-    def undo(self, steps: Sequence[Step], *, paths: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Undo calls, the latest first; return the restored paths.
-
-        It runs in a transaction, which rolls back if a later call conflicts.
+    def undo(
+        self, steps: Sequence[Step], context: ToolContext, *, paths: Sequence[str] | None = None
+    ) -> Sequence[str]:
+        """Undo calls in the call that runs, the latest first; return the restored paths.
 
         Args:
             steps: The calls, the oldest first.
+            context: The context of the call that runs.
             paths: Undo only what is at and below these.
 
         Raises:
             UndoConflictError: A path is not any more what the call left.
             SnapshotError: A state could not be restored.
         """
-        restored: set[str] = set()
-        if self._recording is not None and paths is None:
-            self._recording.undoes = tuple(step.number for step in steps)
-        for part in self._plan(steps, paths):
-            restored |= self._restore(part)
-        return tuple(sorted(path for path in restored if not is_tool_output(path)))
+        parts, call = self._plan(steps, paths), self._recording
+        assert call is not None
+        numbers = () if paths is not None else tuple(step.number for step in steps)
+        planned = set[str]().union(*(each.paths for each in parts))
+        note = call.draft = replace(call.draft, undoes=numbers).with_paths(planned)
+        together: AbstractContextManager[object] = nullcontext()
+        if len(parts) == 1:  # one restore is all or nothing by itself
+            note = replace(note, before=parts[0].expected, after=parts[0].target)
+        else:
+            together = transaction(context.session, self._store)
+        self._note_start(call, note)
+        try:
+            with together:
+                for part in parts:
+                    self._restore(part)
+        except UnfinishedRestoreError:
+            call.is_cut_off = True
+            raise
+        if context.reviews_changes:  # they are reported when the policies have agreed
+            return call.draft.paths
+        return call.draft.with_paths(self._find_restored(call)).paths
+
+    def _find_restored(self, call: Recording) -> AbstractSet[str]:
+        """Return what an undo has changed, which may be less than it would have."""
+        if self._changes is not None or call.draft.before is None:
+            return {*call.changed}
+        return self._compare(call.draft.before, self._take("after an undo"))
 
     def _plan(self, steps: Sequence[Step], chosen: Sequence[str] | None) -> Sequence["_Part"]:
         """Return what to restore: one part for all calls, unless others came in between."""
-        found = [_Part(step, step, self.changed_paths([step], chosen)) for step in steps]
+        found = [_Part(*step.states, self.changed_paths([step], chosen), step) for step in steps]
         paths = set[str]().union(*(each.paths for each in found))
-        if all(self._is_adjacent(one, other, paths) for one, other in pairwise(steps)):
-            return [_Part(steps[0], steps[-1], paths)]
+        if all(self._is_adjacent(one, other, paths) for one, other in pairwise(found)):
+            return [_Part(found[0].target, found[-1].expected, paths, steps[-1])]
         return found[::-1]
 
-    def _is_adjacent(self, one: Step, other: Step, paths: Collection[str]) -> bool:
-        """Return whether nothing changed paths between two calls."""
-        assert one.after is not None
-        assert other.before is not None
-        return one.after == other.before or not self._compare(one.after, other.before, paths)
+    def _is_adjacent(self, one: "_Part", other: "_Part", paths: Collection[str]) -> bool:
+        """Return whether nothing was changed at and below paths between two calls."""
+        changed = self._compare(one.expected, other.target)
+        return {*changed, *(up for path in changed for up in parents_of(path))}.isdisjoint(paths)
 
-    def _restore(self, part: "_Part") -> set[str]:
+    def _restore(self, part: "_Part") -> None:
         """Restore some paths, where they still are what the calls left."""
-        target, expected = part.first.before, part.last.after
-        assert target is not None
-        assert expected is not None
-        changed = self._compare(expected, target, part.paths)
-        left = changed & self._differences(target, changed)
-        if left:
-            try:
-                self._store.restore(target, paths=sorted(changed & part.paths), expect=expected)
-            except StaleRestoreError as error:
-                later = self._differences(expected, left)
-                found = {each for each in later if each in left or _is_within(each, error.paths)}
-                found |= {each for each in error.paths if not _has_below(each, found)}
-                text = self._describe_conflicts(part.last, sorted(found))
-                raise UndoConflictError(text) from error
-        return left
+        changed = self._compare(part.target, part.expected)
+        paths = None if changed <= part.paths else sorted(changed & part.paths)
+        if not changed or paths == []:
+            return
+        try:
+            self._store.restore(part.target, paths=paths, expect=part.expected)
+        except StaleRestoreError as error:
+            found = self._find_conflicts(part.expected, error.paths)
+            raise UndoConflictError(self._describe_conflicts(part.step, found)) from error
+
+    def _find_conflicts(self, expected: FilesystemSnapshot, stale: Sequence[str]) -> list[str]:
+        """Return what is not as expected: for a directory what is below it, if anything is."""
+        found = diff_since(self._store, expected, renames=False)
+        later = [] if found is None else [each.path for each in found.entries]
+        below = {path: [each for each in later if is_within(each, [path])] for path in stale}
+        return sorted({each for path in stale for each in below[path] or [path]})
 
     def _describe_conflicts(self, step: Step, paths: Sequence[str]) -> str:
         lines = [f"- {display_path(path)}: {self._blame(step, path)}" for path in paths]
@@ -523,7 +570,7 @@ class History:
         for later in reversed(self.steps):
             if later.number <= step.number:
                 break
-            if later.after is not None and path in self._changed_paths(later):
+            if later.after is not None and path in self._compare(*later.states):
                 return f"changed by {later}"
         return f"changed since call {step.number} by the user or another program"
 
@@ -535,39 +582,31 @@ class History:
 
     def _pin(self, state: FilesystemSnapshot) -> FilesystemSnapshot:
         """Keep a state from being pruned while a step or checkpoint needs it."""
-        if isinstance(self._live, Pinnable) and state.commit_ref not in self._unpin:
+        if isinstance(self._store, Pinnable) and state.commit_ref not in self._unpin:
             with suppress(NotImplementedError):
-                self._unpin[state.commit_ref] = self._live.pin(state)
+                self._unpin[state.commit_ref] = self._store.pin(state)
         if len(self._unpin) > 2 * MAX_STEPS + MAX_CHECKPOINTS:
             self._unpin_old()
         return state
 
-    def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the files of a state."""
         view = self._store.view(snapshot)
         assert isinstance(view, ReadableFilesystem)
         return view
 
-    def _changed_paths(self, step: Step) -> set[str]:
-        """Return what a call changed, including directories."""
-        assert step.before is not None
-        assert step.after is not None
-        return self._compare(step.before, step.after)
-
-    def _compare(
-        self,
-        before: FilesystemSnapshot,
-        after: FilesystemSnapshot,
-        paths: Collection[str] | None = None,
-    ) -> set[str]:
-        """Return what is different between two states, or only at and below `paths`."""
-        if paths is None and isinstance(self._live, HostFilesystem):
-            return {*self._live.compare(before, after)}  # by the ids of trees
-        return _find_differences(self._view(before), self._view(after), paths)
-
-    def _differences(self, snapshot: FilesystemSnapshot, paths: Collection[str]) -> set[str]:
-        """Return what is different now from a state, at and below `paths`."""
-        return _find_differences(self._view(snapshot), self._live, paths)
+    def _compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> AbstractSet[str]:
+        """Return what is different between two states, including directories."""
+        key = before.commit_ref, after.commit_ref
+        found = self._compared.get(key)
+        if found is None:
+            if self._changes is not None:
+                found = frozenset(self._changes.compare(before, after))  # by the ids of trees
+            else:
+                changes = diff(self.view(before), self.view(after), renames=False)
+                found = frozenset(each.path for each in changes.entries)
+            put_newest(self._compared, key, found, _MAX_COMPARED)
+        return found
 
     def _unpin_old(self) -> None:
         """Let states go that no step and no checkpoint needs."""
@@ -578,30 +617,24 @@ class History:
             self._unpin.pop(reference)()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Paths to restore: from the state after the last of some calls to that before the first."""
+def open_history(filesystem: Filesystem, directory: Path | None) -> History | None:
+    """Return the history of a filesystem; None if its states cannot be kept and compared."""
+    if isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore):
+        return History(filesystem, directory)
+    return None
 
-    first: Step
-    last: Step
-    paths: AbstractSet[str]
+
+class _Part(NamedTuple):
+    """Paths to restore: from the state after a call to that before it, or before an earlier one."""
+
+    target: FilesystemSnapshot
+    expected: FilesystemSnapshot
+    paths: set[str]
+    step: Step
 
 
 def _explain(error: Exception) -> str:
     return f"[Done, but this call cannot be undone, because it could not be recorded: {error}]"
-
-
-def _find_differences(
-    before: ReadableFilesystem, after: ReadableFilesystem, paths: Collection[str] | None
-) -> set[str]:
-    """Return what is different, including directories, or only at and below `paths`."""
-    wanted: Sequence[str] = ("",)
-    if paths is not None:
-        wanted = [
-            path for path in outermost(paths) if _has_entry(before, path) or _has_entry(after, path)
-        ]
-    found = diff(before, after, path=wanted, renames=False).entries if wanted else ()
-    return {each.path for each in found}
 
 
 def join_paths(paths: Sequence[str]) -> str:
@@ -609,27 +642,3 @@ def join_paths(paths: Sequence[str]) -> str:
     shown = ", ".join(map(display_path, paths[:MAX_LISTED]))
     more = len(paths) - MAX_LISTED
     return f"{shown} and {more:,} more" if more > 0 else shown
-
-
-def _is_project_change(change: Change) -> bool:
-    return not is_tool_output(change.path)
-
-
-def _is_within(path: str, parents: Iterable[str]) -> bool:
-    return any(not each or f"{path}/".startswith(f"{each}/") for each in parents)
-
-
-def _has_below(path: str, paths: Iterable[str]) -> bool:
-    return any(each.startswith(f"{path}/") for each in paths)
-
-
-def _has_entry(filesystem: Filesystem, path: str) -> bool:
-    try:
-        filesystem.stat(path)
-    except OSError:
-        return False
-    return True
-
-
-def _free_name(taken: Container[str]) -> str:
-    return next(name for n in count(1) if (name := f"checkpoint-{n}") not in taken)

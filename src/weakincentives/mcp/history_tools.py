@@ -1,4 +1,8 @@
-"""Tools on the history: checkpoint, list_checkpoints, diff, undo and review."""
+"""Tools on the history: checkpoint, list_checkpoints, diff, undo and review.
+
+Their results become structured content and output schemas as they are, so the fields are named in
+the style of the protocol.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,25 +10,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
-from weakincentives.contrib.tools import ToolSettings
-from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Change, Diff, Filesystem, FilesystemSnapshot
+from weakincentives.filesystem import Change, Diff, FilesystemSnapshot, LineCount
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import START, History, join_paths
-from weakincentives.mcp.history_results import (
-    MAX_ITEMS,
-    CallItem,
-    CheckpointItem,
-    CheckpointResult,
-    CheckpointsResult,
-    DiffResult,
-    HistoryResult,
-    ReviewResult,
-    UndoResult,
-    change_items,
-)
 from weakincentives.mcp.steps import UNDO, Checkpoint, Step
+from weakincentives.posix import display_path, is_within
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 
 CHECKPOINT = "checkpoint"
@@ -32,9 +23,204 @@ CHECKPOINT = "checkpoint"
 _MAX_PATCH = 20_000
 _MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
 _MAX_NOTE = 500
-_MAX_PATHS = 5  # of a call in a list
+_MAX_SHOWN = 5  # of a call in a list
 _FIRST = "first"
 _INTERRUPTED = " (interrupted when the server was killed; with all changes until the next start)"
+MAX_ITEMS = 100
+"""Calls and changes in one result."""
+MAX_PATHS = 20
+"""Paths of one call in a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointItem:
+    """A checkpoint.
+
+    Args:
+        name: Its name.
+        note: What its client wrote about it.
+        call: The number of the last call before it; 0 if there is none.
+        client: Who made it; null for the start.
+        time: When it was made.
+    """
+
+    name: str
+    note: str
+    call: int
+    client: str | None
+    time: datetime
+
+    @classmethod
+    def describe(cls, checkpoint: Checkpoint) -> "CheckpointItem":
+        """Return a checkpoint as an item."""
+        client = None if checkpoint.client is None else str(checkpoint.client)
+        return cls(
+            checkpoint.name, checkpoint.note, checkpoint.after, client, checkpoint.created_at
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeItem:
+    """A file, link or directory that is different.
+
+    Args:
+        path: Its path.
+        kind: What happened to it: added, removed, modified, renamed or mode-changed.
+        source: Its old path if it was renamed, else null.
+        insertions: The number of new lines.
+        deletions: The number of removed lines.
+        binary: Whether its content is not text, so that lines are not counted.
+        directory: Whether it is a directory.
+    """
+
+    path: str
+    kind: str
+    source: str | None
+    insertions: int
+    deletions: int
+    binary: bool
+    directory: bool
+
+    @classmethod
+    def describe(cls, change: Change, count: LineCount) -> "ChangeItem":
+        """Return a change as an item."""
+        return cls(
+            path=display_path(change.path),
+            kind=change.kind,
+            source=None if change.source is None else display_path(change.source),
+            insertions=count.insertions,
+            deletions=count.deletions,
+            binary=count.is_binary,
+            directory=change.is_directory,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallItem:
+    """A call that changed files, or failed.
+
+    Args:
+        number: Its number.
+        tool: The tool.
+        client: Who made it.
+        time: When it ended.
+        failed: Whether it failed; it has then changed nothing.
+        interrupted: Whether an earlier server was killed during it, or the disk was full. The paths
+            are then those that were different at the next start; an undo was rolled back.
+        paths: What it changed; the first 20 paths.
+        totalPaths: How many paths it changed.
+        undoes: The calls that it undid; the last 100.
+        undoneBy: The call that undid it, or null.
+    """
+
+    number: int
+    tool: str
+    client: str
+    failed: bool
+    interrupted: bool
+    paths: tuple[str, ...]
+    totalPaths: int
+    undoes: tuple[int, ...]
+    undoneBy: int | None
+    time: datetime
+
+    @classmethod
+    def describe(
+        cls, step: Step, undone_by: int | None, is_visible: Callable[[str], bool]
+    ) -> "CallItem":
+        """Return a call as an item, with the paths that its reader may see."""
+        paths = tuple(display_path(path) for path in step.paths if is_visible(path))
+        return cls(
+            number=step.number,
+            tool=step.tool,
+            client=str(step.client),
+            failed=step.after is None,
+            interrupted=step.is_interrupted,
+            paths=paths[:MAX_PATHS],
+            totalPaths=step.count - len(step.paths) + len(paths),
+            undoes=step.undoes[-MAX_ITEMS:],
+            undoneBy=undone_by,
+            time=step.created_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """The result of `checkpoint`.
+
+    Args:
+        checkpoint: The new checkpoint.
+    """
+
+    checkpoint: CheckpointItem
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsResult:
+    """The result of `list_checkpoints`.
+
+    Args:
+        checkpoints: The checkpoints, the oldest first.
+    """
+
+    checkpoints: tuple[CheckpointItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """The result of `diff`.
+
+    Args:
+        changes: What is different, sorted by path; at most 100 from `start` on.
+        totalChanges: How many there are.
+        truncated: Whether the diff in `content` was cut.
+        nextStart: The `start` that continues it; null if it is complete.
+    """
+
+    changes: tuple[ChangeItem, ...]
+    totalChanges: int
+    truncated: bool
+    nextStart: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UndoResult:
+    """The result of `undo`.
+
+    Args:
+        undone: The numbers of the calls that were undone, the oldest first; the last 100.
+    """
+
+    undone: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewResult:
+    """The result of `review`.
+
+    Args:
+        calls: The calls, the oldest first; the last 100.
+        totalCalls: How many calls there are.
+        changes: What is different from the start, or from the state that `from` names, sorted by
+            path; the first 100.
+        totalChanges: How many there are.
+    """
+
+    calls: tuple[CallItem, ...]
+    totalCalls: int
+    changes: tuple[ChangeItem, ...]
+    totalChanges: int
+
+
+HistoryResult = CheckpointResult | CheckpointsResult | DiffResult | UndoResult | ReviewResult
+"""The result of a tool on the history."""
+
+
+def change_items(found: Diff, start: int = 0) -> tuple[ChangeItem, ...]:
+    """Return what is different as items, from an index on; bounded."""
+    changes: Sequence[Change] = found.entries[start : start + MAX_ITEMS]
+    counts = found.line_counts[start : start + MAX_ITEMS]
+    return tuple(map(ChangeItem.describe, changes, counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,48 +314,37 @@ _DESCRIPTIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryTools:
-    """Tools on the history of a workspace."""
+    """Tools on the history of a workspace; without `undo` if it is read-only."""
 
-    def __init__(
-        self,
-        history: History,
-        filesystem: Filesystem,
-        *,
-        settings: ToolSettings,
-        advice: str,
-        is_visible: Callable[[McpClient, str], bool],
-    ) -> None:
-        """Offer `history`.
+    history: History
+    read_only: bool
+    resolve: Callable[[str], str]
+    """Returns the workspace path for a path of a client."""
+    is_visible: Callable[[McpClient, str], bool]
+    """Returns whether a client may see and change a path."""
+    advice: str
+    """What the person can do with all changes, for `review`."""
+    max_characters: int
+    """The length of a diff."""
 
-        Args:
-            history: The history.
-            filesystem: The workspace.
-            settings: How paths are written.
-            advice: What the person can do with all changes, for `review`.
-            is_visible: Returns whether a client may see and change a path.
-        """
-        self._history = history
-        self._filesystem = filesystem
-        self._settings = settings
-        self._advice = advice
-        self._is_visible = is_visible
-
-    def create(self, *, read_only: bool = False) -> Sequence[Tool[Any, Any]]:
-        """Return the tools; without `undo` if the workspace is read-only."""
+    def create(self) -> Sequence[Tool[Any, Any]]:
+        """Return the tools."""
         tools: list[Tool[Any, Any]] = [
             _tool(CHECKPOINT, self._checkpoint, CheckpointParams),
             _tool("list_checkpoints", self._list_checkpoints, NoParams),
             _tool("diff", self._diff, DiffParams),
             _tool("review", self._review, ReviewParams),
         ]
-        if not read_only:
+        if not self.read_only:
             undo = Tool[UndoParams, HistoryResult](
                 UNDO,
                 _DESCRIPTIONS[UNDO],
                 self._undo,
                 params_type=UndoParams,
                 access=self._undo_access,
+                atomic=True,
             )
             tools.insert(3, undo)
         return tools
@@ -180,7 +355,7 @@ class HistoryTools:
         Raises:
             ToolValidationError: There is no such state.
         """
-        found = self._visible(self._history.diff(self._state(name, "before")), client)
+        found = self._visible(self.history.diff(self._state(name, "before")), client)
         return found.patch(max_characters=_MAX_RESOURCE) if found else ""
 
     # --- handlers ---
@@ -189,9 +364,9 @@ class HistoryTools:
         self, params: CheckpointParams, *, context: ToolContext
     ) -> ToolResult[HistoryResult]:
         note = (params.note or "")[:_MAX_NOTE]
-        made = self._history.add_checkpoint(_client(context), params.name, note)
+        made = self.history.add_checkpoint(_client(context), params.name, note)
         back = f"To go back to it: undo with checkpoint={made.name!r}; to compare"
-        how = "To compare" if self._filesystem.read_only else back
+        how = "To compare" if self.read_only else back
         return _text(
             f"Checkpoint {made.name!r} is the state after call {made.after}. {how}: diff with"
             f" from={made.name!r}.",
@@ -202,30 +377,29 @@ class HistoryTools:
         self, params: NoParams, *, context: ToolContext
     ) -> ToolResult[HistoryResult]:
         del params, context
-        found = self._history.checkpoints
-        return _text(
-            "\n".join(map(_describe_checkpoint, found)),
-            CheckpointsResult(tuple(map(CheckpointItem.describe, found))),
-        )
+        found = tuple(map(CheckpointItem.describe, self.history.checkpoints))
+        return _text("\n".join(map(_describe_checkpoint, found)), CheckpointsResult(found))
 
     def _diff(self, params: DiffParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         if params.call is not None and (params.since is not None or params.to is not None):
             raise ToolValidationError("call cannot be combined with from and to")
         if params.call is not None:
-            step = self._history.find_step(params.call)
+            step = self.history.find_step(params.call)
             before, after = step.before, step.after
         else:
             before = self._state(params.since, "before")
             after = self._state(params.to, "after")
-        found = self._visible(self._history.diff(before, after), _client(context))
+        found = self._visible(self.history.diff(before, after), _client(context))
         if params.path is not None:
-            wanted = self._resolve(context, params.path)
-            found = found.only(lambda each: _is_at(each, wanted))
+            wanted = self.resolve(params.path)
+            found = found.only(
+                lambda each: any(is_within(side.path, [wanted]) for side in each.sides)
+            )
         if not found:
             return _text(
                 "Nothing is different.", DiffResult((), 0, truncated=False, nextStart=None)
             )
-        room = min(params.max_characters or _MAX_PATCH, self._settings.budget)
+        room = min(params.max_characters or _MAX_PATCH, self.max_characters)
         patch, following = found.patch_page(room, start=params.start)
         value = DiffResult(
             change_items(found, params.start),
@@ -239,8 +413,8 @@ class HistoryTools:
         steps = self._select(params, context)
         if not steps:
             return _text("There is nothing to undo.", UndoResult())
-        paths = [self._resolve(context, each) for each in params.paths] or None
-        restored = self._history.undo(steps, paths=paths)
+        paths = [*map(self.resolve, params.paths)] or None
+        restored = self.history.undo(steps, context, paths=paths)
         names = ", ".join(f"{step}" for step in steps[-MAX_ITEMS:])
         if not restored:
             return _text(f"Nothing is left to undo of {names}.", UndoResult())
@@ -251,21 +425,26 @@ class HistoryTools:
 
     def _review(self, params: ReviewParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         client = _client(context)
-        steps = [each for each in self._history.steps if self._may_see(each, client)]
+        self.history.start()  # adds what an earlier server has left unfinished
+        sees = partial(self.is_visible, client)
+        steps = [
+            step for step in self.history.steps if not step.paths or any(map(sees, step.paths))
+        ]
         if params.since == _FIRST:
-            since = next((each.before for each in steps if each.before is not None), None)
+            since = next((each.before for each in steps if self.history.has_states(each)), None)
             name = "the state before the first call"
         else:
             since = self._state(params.since, "before")
             name = "the start" if since is None else repr(params.since)
-        found = self._visible(self._history.diff(since), client)
-        calls = tuple(self._item(each, client) for each in steps[-MAX_ITEMS:])
+        found = self._visible(self.history.diff(since), client)
+        undone_by = self.history.undone_by
+        calls = tuple(CallItem.describe(each, undone_by(each), sees) for each in steps[-MAX_ITEMS:])
         lines = list(map(_describe_call, calls))
         if len(steps) > len(lines):
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
         parts = ["Calls:", *lines, ""] if lines else ["No call has changed anything.", ""]
         if found:
-            parts += [f"Different from {name}:", str(found), "", self._advice]
+            parts += [f"Different from {name}:", str(found), "", self.advice]
         else:
             parts.append(f"Nothing is different from {name}.")
         return _text(
@@ -280,10 +459,10 @@ class HistoryTools:
         if params.call is not None and params.checkpoint is not None:
             raise ToolValidationError("call cannot be combined with checkpoint")
         if params.checkpoint is not None:
-            return self._history.steps_since(self._history.find_checkpoint(params.checkpoint))
+            return self.history.steps_since(self.history.find_checkpoint(params.checkpoint))
         if params.call is not None:
-            return [self._history.find_step(params.call)]
-        step = self._history.last_step_of(_client(context))
+            return [self.history.find_step(params.call)]
+        step = self.history.last_step_of(_client(context))
         return [] if step is None else [step]
 
     def _undo_access(self, params: UndoParams, context: ToolContext) -> ToolAccess:
@@ -292,8 +471,8 @@ class HistoryTools:
             steps = self._select(params, context)
         except ToolValidationError:
             return ToolAccess()  # the tool reports it
-        chosen = [self._resolve(context, each) for each in params.paths] or None
-        return ToolAccess(others=tuple(sorted(self._history.changed_paths(steps, chosen))))
+        chosen = [*map(self.resolve, params.paths)] or None
+        return ToolAccess(others=tuple(sorted(self.history.changed_paths(steps, chosen))))
 
     def _state(
         self, name: str | int | None, side: Literal["before", "after"]
@@ -303,25 +482,15 @@ class HistoryTools:
         if not text or (side == "before" and text == START):
             return None
         number = text.removeprefix("#").removeprefix("call ")
-        if number.isdecimal() and text not in {each.name for each in self._history.checkpoints}:
-            step = self._history.find_step(int(number))
+        if number.isdecimal() and text not in {each.name for each in self.history.checkpoints}:
+            step = self.history.find_step(int(number))
             return step.before if side == "before" else step.after
-        return self._history.find_checkpoint(text).snapshot
-
-    def _resolve(self, context: ToolContext, path: str) -> str:
-        return HandlerContext(context, self._filesystem, self._settings).resolve_path(path)
+        return self.history.find_checkpoint(text).snapshot
 
     def _visible(self, found: Diff, client: McpClient) -> Diff:
         return found.only(
-            lambda each: all(self._is_visible(client, side.path) for side in each.sides)
+            lambda each: all(self.is_visible(client, side.path) for side in each.sides)
         )
-
-    def _may_see(self, step: Step, client: McpClient) -> bool:
-        return not step.paths or any(self._is_visible(client, path) for path in step.paths)
-
-    def _item(self, step: Step, client: McpClient) -> CallItem:
-        undone_by = self._history.undone_by(step)
-        return CallItem.describe(step, undone_by, partial(self._is_visible, client))
 
 
 def _tool(name: str, handler: Any, params: type[Any]) -> Tool[Any, Any]:
@@ -346,16 +515,13 @@ def _text(text: str, value: HistoryResult) -> ToolResult[HistoryResult]:
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
-def _is_at(change: Change, path: str) -> bool:
-    return any(f"{side.path}/".startswith(f"{path}/") or not path for side in change.sides)
-
-
 def _describe_call(call: CallItem) -> str:
     text = f"- call {call.number}: {call.tool} by {call.client}"
     if call.failed:
-        return f"{text} failed and changed nothing"
-    paths = ", ".join(call.paths[:_MAX_PATHS])
-    more = call.totalPaths - _MAX_PATHS
+        how = "was interrupted and rolled back" if call.interrupted else "failed"
+        return f"{text} {how}; it changed nothing"
+    paths = ", ".join(call.paths[:_MAX_SHOWN])
+    more = call.totalPaths - _MAX_SHOWN
     return "".join(
         [
             f"{text}: {paths}",
@@ -366,12 +532,8 @@ def _describe_call(call: CallItem) -> str:
     )
 
 
-def _describe_checkpoint(checkpoint: Checkpoint) -> str:
+def _describe_checkpoint(checkpoint: CheckpointItem) -> str:
     who = "" if checkpoint.client is None else f" by {checkpoint.client}"
     note = f": {checkpoint.note}" if checkpoint.note else ""
-    when = _format_time(checkpoint.created_at)
-    return f"- {checkpoint.name}, after call {checkpoint.after}, {when}{who}{note}"
-
-
-def _format_time(when: datetime) -> str:
-    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = checkpoint.time.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"- {checkpoint.name}, after call {checkpoint.call}, {when}{who}{note}"

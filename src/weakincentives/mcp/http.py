@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import uvicorn
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import (
+    StreamableHTTPASGIApp,
+    StreamableHTTPSessionManager,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -136,21 +139,11 @@ def create_app(
             yield
 
     app = Starlette(
-        routes=[Route(PATH, endpoint=_Endpoint(manager))],
+        routes=[Route(PATH, endpoint=StreamableHTTPASGIApp(manager))],
         lifespan=lifespan,
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
     return _Guard(app, address)
-
-
-class _Endpoint:
-    """The handler of the path; a class, so that it gets every method."""
-
-    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
-        self._manager = manager
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._manager.handle_request(scope, receive, send)
 
 
 class _Guard:

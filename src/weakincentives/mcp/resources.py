@@ -6,11 +6,9 @@ diff since the start, a checkpoint or the state before a call, and `wink://log` 
 
 import asyncio
 import base64
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -32,8 +30,10 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, GlobMatch, ReadableFilesystem
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.results import MAX_MEDIA, mime_type
+from weakincentives.mcp.tools import MAX_MEDIA, mime_type
 from weakincentives.posix import display_path
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import Session
 
 LOG = "wink://log"
 """The URI of the log."""
@@ -41,69 +41,44 @@ DIFF = "wink://diff/"
 """The beginning of the URIs of diffs; the name of a state follows."""
 _PAGE = 500
 _MAX_LOG = 5_000
+_MAX_NAME = 64  # characters of a tool, which the client chose
+_MAX_PATHS = 20  # of one call in the log
 _MAX_SUBSCRIPTIONS = 1_000  # per client
 _MAX_CLIENTS = 1_000
 # a method called `list` hides the builtin
 _Resources: TypeAlias = list[Resource]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEntry:
-    """One call in the log."""
-
-    client: McpClient
-    tool: str
-    success: bool
-    milliseconds: float
-    call: int | None = None
-    paths: tuple[str, ...] = ()
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def describe(self, is_visible: Callable[[str], bool]) -> str:
-        """Return the entry as a line, with the paths that its reader may see."""
-        when = self.created_at.isoformat(timespec="milliseconds")
-        how = "ok" if self.success else "failed"
-        paths = [display_path(path) for path in self.paths if is_visible(path)]
-        what = "" if self.call is None else f", call {self.call}: {', '.join(paths[:20])}"
-        return f"{when} {self.client} {self.tool} {how}, {self.milliseconds:.0f} ms{what}"
-
-
+@dataclass(slots=True, eq=False, kw_only=True)
 class WorkspaceResources:
     """The resources of a workspace, for the clients that may see them."""
 
-    def __init__(
-        self,
-        filesystem: Filesystem,
-        root: str,
-        *,
-        resolve: Callable[[str], str],
-        is_visible: Callable[[McpClient, str], bool],
-        diff: Callable[[McpClient, str], str] | None,
-    ) -> None:
-        """Offer the files of `filesystem`.
-
-        Args:
-            filesystem: The workspace.
-            root: Its directory, as clients know it.
-            resolve: Returns the workspace path for an absolute path of a client.
-            is_visible: Returns whether a client may see a path.
-            diff: Returns the diff of a state that a client names; None if there are no states.
-        """
-        self._filesystem = filesystem
-        self._root = PurePosixPath(root)
-        self._resolve = resolve
-        self._is_visible = is_visible
-        self._diff = diff
-        self._log: deque[LogEntry] = deque(maxlen=_MAX_LOG)
-        self._subscribers: OrderedDict[McpClient, _Subscriber] = OrderedDict()
-        self._sending: set[asyncio.Task[None]] = set()
-        self.bus: InMemorySubscriptionBus = InMemorySubscriptionBus()
-        """Carries changes to the listeners of protocol versions without a handshake."""
+    filesystem: Filesystem
+    root: PurePosixPath
+    """Its directory, as clients know it."""
+    session: Session
+    """Records the calls."""
+    resolve: Callable[[str], str]
+    """Returns the workspace path for an absolute path of a client."""
+    is_visible: Callable[[McpClient, str], bool]
+    """Returns whether a client may see a path."""
+    diff: Callable[[McpClient, str], str] | None
+    """Returns the diff of a state that a client names; None if there are no states."""
+    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    """Carries changes to the listeners of protocol versions without a handshake."""
+    _subscribers: "OrderedDict[McpClient, _Subscriber]" = field(
+        default_factory=OrderedDict[Any, Any]
+    )
+    _sending: set[asyncio.Task[None]] = field(default_factory=set[Any])
 
     def uri(self, path: str) -> str:
         """Return the URI of a file."""
-        name = str(self._root / path).encode("utf-8", "surrogateescape")
+        name = str(self.root / path).encode("utf-8", "surrogateescape")
         return "file://" + quote(name)
+
+    def owns(self, uri: str) -> bool:
+        """Return whether a resource belongs to the workspace."""
+        return uri.startswith(("wink://", self.uri("")))
 
     # --- listing and reading ---
 
@@ -117,7 +92,7 @@ class WorkspaceResources:
         visible = (
             path
             for path in self._paths()
-            if (last is None or path > last) and self._is_visible(client, path)
+            if (last is None or path > last) and self.is_visible(client, path)
         )
         paths = [path for path, _ in zip(visible, range(_PAGE + 1), strict=False)]
         resources = self._own() if last is None else []
@@ -141,7 +116,7 @@ class WorkspaceResources:
             mime_type="text/x-diff",
         )
         return ListResourceTemplatesResult(
-            resource_templates=[file] if self._diff is None else [file, diff]
+            resource_templates=[file] if self.diff is None else [file, diff]
         )
 
     def read(self, client: McpClient, uri: str) -> ReadResourceResult:
@@ -153,28 +128,26 @@ class WorkspaceResources:
             ValueError: A file is too large, or the URI is invalid.
         """
         if uri == LOG:
-            is_visible = partial(self._is_visible, client)
-            lines = [entry.describe(is_visible) for entry in tuple(self._log)]
-            return _text_result(uri, "\n".join(lines), "text/plain")
-        if uri.startswith(DIFF) and self._diff is not None:
+            return _text_result(uri, "\n".join(self._describe_calls(client)), "text/plain")
+        if uri.startswith(DIFF) and self.diff is not None:
             name = unquote(uri.removeprefix(DIFF))
-            return _text_result(uri, self._diff(client, name), "text/x-diff")
+            return _text_result(uri, self.diff(client, name), "text/x-diff")
         return self._read_file(client, uri)
 
     def _read_file(self, client: McpClient, uri: str) -> ReadResourceResult:
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
             raise FileNotFoundError(f"There is no resource {display_path(uri)!r}")
-        path = self._resolve(unquote(parts.path, errors="surrogateescape"))
-        if not self._is_visible(client, path):
+        path = self.resolve(unquote(parts.path, errors="surrogateescape"))
+        if not self.is_visible(client, path):
             raise PermissionError(f"{display_path(path)!r} is outside the roots of this client")
-        size = self._filesystem.stat(path).size_bytes
+        size = self.filesystem.stat(path).size_bytes
         if size > MAX_MEDIA:
             raise ValueError(
                 f"{display_path(path)!r} has {size:,} bytes, more than the {MAX_MEDIA:,} of a"
                 " resource; read it in parts with a tool"
             )
-        data = self._filesystem.read_bytes(path).content
+        data = self.filesystem.read_bytes(path).content
         kind = mime_type(path)
         try:
             return _text_result(uri, data.decode("utf-8"), kind if "/" in kind else "text/plain")
@@ -198,21 +171,29 @@ class WorkspaceResources:
             description="What has changed since the start, as a unified diff.",
             mime_type="text/x-diff",
         )
-        return [log] if self._diff is None else [diff, log]
+        return [log] if self.diff is None else [diff, log]
 
     def _paths(self) -> Iterable[str]:
-        found = _glob(self._filesystem)
+        found = _glob(self.filesystem)
         # links are not followed, so they cannot be read
         return sorted(each.path for each in found if each.is_file and not is_tool_output(each.path))
 
     def _describe(self, path: str) -> Resource:
         return Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
 
-    # --- the log, and news of changes ---
+    def _describe_calls(self, client: McpClient) -> Iterator[str]:
+        """Yield a line for each call of a client, with the paths that the reader may see."""
+        for call in self.session[ToolInvoked].all()[-_MAX_LOG:]:
+            space, _, name = (call.prompt_name or "").partition(":")
+            if space == client.ns:
+                when = call.created_at.isoformat(timespec="milliseconds")
+                how = "ok" if call.success else "failed"
+                tool = display_path(call.tool[:_MAX_NAME])
+                paths = [display_path(path) for path in call.paths if self.is_visible(client, path)]
+                what = f": {', '.join(paths[:_MAX_PATHS])}" if paths else ""
+                yield f"{when} {name} {tool} {how}, {call.duration_ms:.0f} ms{what}"
 
-    def add(self, entry: LogEntry) -> None:
-        """Add a call to the log."""
-        self._log.append(entry)
+    # --- news of changes ---
 
     def subscribe(
         self, context: ServerRequestContext[Any, Any], client: McpClient, uri: str

@@ -290,7 +290,7 @@ def _standard_streams() -> Generator[tuple[int, int], None, None]:
     error.
     """
     sys.stdout.flush()
-    source, target = _copy_descriptor(0), _copy_descriptor(1)
+    source, target = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for each in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.dup2(nothing, 0)
@@ -303,10 +303,6 @@ def _standard_streams() -> Generator[tuple[int, int], None, None]:
         os.dup2(target, 1)
         for each in (nothing, source, target):
             os.close(each)
-
-
-def _copy_descriptor(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ call 3 is the same call in every process.
 
 import fcntl
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,9 +19,9 @@ from uuid import uuid4
 
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.history.log import Record, RecordLog
-from weakincentives.mcp.clients import McpClient
-from weakincentives.posix import parents_of
+from weakincentives.history import Record, RecordLog
+from weakincentives.mcp.clients import McpClient, put_newest
+from weakincentives.posix import fault_point, parents_of, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
 MAX_STEPS = 10_000
@@ -35,11 +36,12 @@ UNDO = "undo"
 """The name of the tool that undoes calls."""
 _FILE = "history.log"
 _SIGNATURE = b"wink-mcp 1\n"
-_STEP, _CHECKPOINT, _COMMAND = b"s", b"c", b"r"
+_STEP, _CHECKPOINT = b"s", b"c"
+_NOTE = ".running"
 MAX_SLACK = 1_000
 """Steps too many in the file before it is compacted."""
 _OTHER = ", other session"
-_LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class Step:
         undoes: The calls that it undid, if it is an undo.
         is_interrupted: Whether its server was killed before it ended. The state after it is then
             that of the next start, so it includes what was changed in between.
-        command: The number of the record of its start; 0 if there is none.
+        command: The number of the note of its start; 0 if there is none.
         created_at: When it ended.
         session: The server that ran it.
     """
@@ -84,6 +86,17 @@ class Step:
     def is_foreign(self) -> bool:
         """Whether it is a change of the user or another program, and no call."""
         return self.client == USER
+
+    @property
+    def states(self) -> tuple[FilesystemSnapshot, FilesystemSnapshot]:
+        """The states before and after it, if it changed something."""
+        assert self.before is not None
+        assert self.after is not None
+        return self.before, self.after
+
+    def as_failed(self) -> "Step":
+        """Return the step of the same call without changes."""
+        return replace(self, before=None, after=None, undoes=(), paths=(), count=0)
 
     def reverse(self) -> "Step":
         """Return the undo of this step."""
@@ -138,11 +151,10 @@ class StepLog:
         self._lock = RLock()
         self._steps: OrderedDict[int, Step] = OrderedDict()
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
-        self._commands: dict[int, Step] = {}
         self._undone: dict[int, int] = {}
         self._last = 0
         self._count = 0  # steps in the file, about
-        self._running: int | None = None
+        self._note: tuple[Path, int] | None = None  # of the call that runs; the file is locked
 
     # --- reading ---
 
@@ -223,57 +235,50 @@ class StepLog:
             self._keep_checkpoint(checkpoint)
 
     def begin(self, step: Step) -> int:
-        """Note a command that starts, in case that the server is killed; return its number.
+        """Note a call that starts, in case that the server is killed; return its number.
 
         Raises:
             OSError: It could not be written.
-            LogError: The same.
         """
-        directory = self._directory
-        if directory is None:
+        if self._directory is None:
             return 0
+        self._directory.mkdir(0o700, parents=True, exist_ok=True)
+        number = time.time_ns()
+        path = self._directory / f"{number}{_NOTE}"
+        descriptor = os.open(path, _NOTE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        self._note = path, descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # gone when this process is
+            fault_point("note.writing")
+            write_all(descriptor, encode(step))
+        except BaseException:
+            self.end()
+            raise
+        return number
 
-        def make(number: int) -> bytes:
-            # locked before another server sees the record: the lock is gone when we are
-            self._running = os.open(directory / _lock_name(number), _LOCK_FLAGS | os.O_CREAT, 0o600)
-            fcntl.flock(self._running, fcntl.LOCK_EX)
-            return encode(step)
-
-        with self._lock:
-            try:
-                return self._open(directory).append(_COMMAND, make)
-            except BaseException:
-                self._close_running()
-                raise
-
-    def end(self, number: int = 0) -> None:
-        """Note that a command has ended; without a number, leave the note for the next start."""
-        if number and self._directory is not None:
-            (self._directory / _lock_name(number)).unlink(missing_ok=True)
-        self._close_running()
-
-    def _close_running(self) -> None:
-        if self._running is not None:
-            os.close(self._running)
-            self._running = None
+    def end(self, *, is_cut_off: bool = False) -> None:
+        """Remove the note of a call that has ended; leave it for the next start if it was cut."""
+        if self._note is not None:
+            path, descriptor = self._note
+            self._note = None
+            if not is_cut_off:
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
 
     def interrupted(self) -> Iterator[Step]:
-        """Yield the commands whose server was killed before they ended, until they are added."""
-        if self._directory is None:
-            return
-        with self._lock:
-            self._refresh()
-            ended = {step.command for step in self._steps.values()}
-            commands = sorted(self._commands.items())
-        for number, step in commands:
-            path = self._directory / _lock_name(number)
-            with suppress(BlockingIOError):  # its server runs
-                if path.exists():
-                    with _locked(path):
-                        if number not in ended:
-                            yield replace(step, command=number, is_interrupted=True)
-                        path.unlink(missing_ok=True)
-                del self._commands[number]
+        """Yield the calls whose server was killed before they ended, until they are added."""
+        notes = [] if self._directory is None else sorted(self._directory.glob(f"*{_NOTE}"))
+        ended = {step.command for step in self.steps} if notes else set[int]()
+        for path in notes:
+            with suppress(BlockingIOError, FileNotFoundError), _lock_note(path) as data:
+                number = int(path.name.removesuffix(_NOTE))
+                with suppress(SerdeError):  # torn: the call had not begun
+                    if number not in ended:
+                        step = decode(data, Step)
+                        yield replace(
+                            step, client=_other(step.client), command=number, is_interrupted=True
+                        )
+                path.unlink()
 
     def close(self) -> None:
         """Close the file."""
@@ -308,9 +313,6 @@ class StepLog:
             self._keep(replace(step, client=_other(step.client)))
         elif record.kind == _CHECKPOINT:
             self._keep_checkpoint(decode(record.payload, Checkpoint))
-        elif record.kind == _COMMAND:
-            step = decode(record.payload, Step)
-            self._commands[record.number] = replace(step, client=_other(step.client))
 
     def _keep(self, step: Step) -> None:
         self._last = step.number
@@ -323,16 +325,13 @@ class StepLog:
 
     def _keep_checkpoint(self, checkpoint: Checkpoint) -> None:
         self._checkpoints.pop(checkpoint.name, None)
-        self._checkpoints[checkpoint.name] = checkpoint
-        while len(self._checkpoints) > MAX_CHECKPOINTS:
-            self._checkpoints.popitem(last=False)
+        put_newest(self._checkpoints, checkpoint.name, checkpoint, MAX_CHECKPOINTS)
 
     def _compact(self, file: RecordLog) -> None:
         """Drop old records from the file; one that cannot be written stays as it is."""
         first = {
             _STEP: file.last(_STEP) - MAX_STEPS + 1,
             _CHECKPOINT: file.last(_CHECKPOINT) - MAX_CHECKPOINTS + 1,
-            _COMMAND: min(self._commands, default=file.last(_COMMAND)),
         }
         with suppress(OSError):
             file.compact(lambda record: record.number >= first.get(record.kind, 1))
@@ -340,12 +339,22 @@ class StepLog:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None, None, None]:
-    """Hold the lock of a file; raise BlockingIOError if a process has it."""
-    descriptor = os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o600)
+def _lock_note(path: Path) -> Generator[bytes, None, None]:
+    """Hold the lock of a note, and yield its content.
+
+    Raises:
+        BlockingIOError: Its server runs, or is about to write it.
+        FileNotFoundError: Another server has dealt with it.
+    """
+    descriptor = os.open(path, _NOTE_FLAGS)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        found = os.fstat(descriptor)
+        if not found.st_size:
+            raise BlockingIOError(f"Not written yet: {path.name}")
+        if not found.st_nlink:
+            raise FileNotFoundError(f"Removed meanwhile: {path.name}")
+        yield os.read(descriptor, found.st_size)
     finally:
         os.close(descriptor)
 
@@ -357,10 +366,6 @@ def find_undone(steps: Collection[Step]) -> dict[int, int]:
         if step.number not in undone:
             undone.update({number: step.number for number in step.undoes if number not in undone})
     return undone
-
-
-def _lock_name(command: int) -> str:
-    return f"{command}.running"
 
 
 def _other(client: McpClient) -> McpClient:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mcp.server import MCPServer, Server
@@ -14,6 +14,7 @@ from weakincentives.contrib.evaluation import Engine
 from weakincentives.contrib.tools import (
     ToolSettings,
     WorkspaceParams,
+    WriteFileParams,
     filesystem_tools,
     repo_map_handlers,
 )
@@ -22,14 +23,14 @@ from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import DEFAULT_SHELL_LIMITS, ShellLimits, shell_handlers
 from weakincentives.filesystem import Filesystem, HostBacked
-from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.execution import CallExecution
-from weakincentives.mcp.handlers import RequestHandlers
-from weakincentives.mcp.history import History, has_history
+from weakincentives.mcp.calls import CallExecution
+from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient
+from weakincentives.mcp.handlers import RequestHandlers, mount
+from weakincentives.mcp.history import open_history
 from weakincentives.mcp.history_tools import HistoryTools
-from weakincentives.mcp.mounting import mount
+from weakincentives.mcp.known_files import KnownFiles
 from weakincentives.mcp.resources import WorkspaceResources
-from weakincentives.mcp.roots import ClientRoots
+from weakincentives.mcp.tools import describe_tool
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import Sandbox
@@ -103,47 +104,49 @@ class McpWorkspace:
         self._roots = ClientRoots(self._settings.host_roots)
         self._execution: CallExecution | None = None
         read_only = read_only or filesystem.read_only
+        kept = None if history_directory is None else Path(history_directory)
+        history = open_history(filesystem, kept)
+        known = KnownFiles(history)
         if tools is None:
-            handlers = self._handlers(sandbox, engine, shell_limits) | dict(extra_handlers or {})
+            handlers = self._handlers(sandbox, engine, shell_limits)
+            handlers |= {WriteFileParams: known.write_file, **(extra_handlers or {})}
             tools = filesystem_tools(
                 dialect, settings=self._settings, extra_handlers=handlers, read_only=read_only
             )
-        kept = None if history_directory is None else Path(history_directory)
-        history = History(filesystem, kept) if has_history(filesystem) else None
         history_tools: HistoryTools | None = None
         if history is not None:
             history_tools = HistoryTools(
-                history,
-                filesystem,
-                settings=self._settings,
-                advice=review_hint,
+                history=history,
+                read_only=read_only,
+                resolve=self._resolve,
                 is_visible=self._roots.allows,
+                advice=review_hint,
+                max_characters=self._settings.budget,
             )
-            tools = (*tools, *history_tools.create(read_only=read_only))
+            tools = (*tools, *history_tools.create())
         self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
         resources = WorkspaceResources(
-            filesystem,
-            self._root,
+            filesystem=filesystem,
+            root=PurePosixPath(self._root),
+            session=self.session,
             resolve=self._resolve,
             is_visible=self._roots.allows,
             diff=None if history_tools is None else history_tools.diff_since,
         )
         self._execution = CallExecution(
-            filesystem,
             self.tools,
-            session=self.session,
+            ToolContext(None, None, None, self.session, filesystem=filesystem),
             history=history,
-            resources=resources,
-            roots=self._roots,
-            policies=policies,
+            policies=(self._roots, known, *policies),
+            uri=resources.uri,
             max_result_characters=max_result_characters,
         )
         self._request_handlers = RequestHandlers(
-            self.tools,
+            tools=[*map(describe_tool, self.tools)],
             execution=self._execution,
             resources=resources,
             roots=self._roots,
-            on_client=on_client,
+            clients=ClientRegistry(on_client),
         )
 
     def create_server(self) -> Server[Any]:

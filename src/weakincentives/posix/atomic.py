@@ -18,9 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from weakincentives.posix.faults import fault_point
-from weakincentives.posix.paths import os_error
-from weakincentives.posix.tempnames import is_leftover, temporary_name
+from weakincentives.posix.interrupts import fault_point
+from weakincentives.posix.paths import is_leftover, os_error, temporary_name
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,6 +76,22 @@ def store_file(
             os.unlink(temporary, dir_fd=directory)
         raise
     fault_point("store.renamed")
+
+
+def store_private(path: Path, data: bytes) -> None:
+    """Create or replace a file that survives power loss, and that only its owner can read."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        store_file(
+            directory,
+            path.name,
+            lambda target: write_all(target, data),
+            permissions=0o600,
+            durable=True,
+        )
+        sync_directory(directory)
+    finally:
+        os.close(directory)
 
 
 def remove(
@@ -379,7 +394,7 @@ class AtomicFile:
 
     def __init__(self, directory: Path, data: bytes = b"") -> None:
         """Write `data` to a new file in `directory`."""
-        self._path = directory / temporary_name()
+        self._path = f"{directory}/{temporary_name()}"  # not a Path: they are slow
         self._is_named = False
         with _error_path(directory):
             self.descriptor: int = os.open(self._path, _NEW_SHARED_FILE, 0o600)
@@ -399,17 +414,18 @@ class AtomicFile:
             os.close(self.descriptor)
         finally:
             if not self._is_named:
-                self._path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)  # noqa: PTH108 # a string
 
-    def name(self, target: Path) -> None:
+    def name(self, target: Path | str) -> None:
         """Rename the file to `target`, replacing what is there."""
         with _error_path(target):
-            self._path.rename(target)
+            os.rename(self._path, target)  # noqa: PTH104 # a string
         self._is_named = True
 
 
 @contextmanager
-def _error_path(path: Path) -> Generator[None, None, None]:
+def _error_path(path: Path | str) -> Generator[None, None, None]:
     """Let errors name `path` instead of the temporary file."""
     try:
         yield
@@ -420,7 +436,7 @@ def _error_path(path: Path) -> Generator[None, None, None]:
 def sync_files(descriptors: Sequence[int]) -> None:
     """Flush files to the disk; the kernel starts to write all of them before the first wait."""
     for descriptor in descriptors:
-        _start_writeback(descriptor)
+        start_writeback(descriptor)
     for descriptor in descriptors:
         os.fsync(descriptor)
 
@@ -456,7 +472,7 @@ class SyncQueue:
     def add(self, descriptor: int) -> None:
         """Take ownership of an open file whose content is complete."""
         self._open.append(descriptor)
-        _start_writeback(descriptor)
+        start_writeback(descriptor)
         if len(self._open) >= _MAX_OPEN:
             self.flush()
 
@@ -483,7 +499,7 @@ class SyncQueue:
             os.close(descriptor)
 
 
-def _start_writeback(descriptor: int) -> None:
+def start_writeback(descriptor: int) -> None:
     """Ask the kernel to start writing a file; an optimization, so failures are ignored."""
     with suppress(AttributeError):  # not every system has sync_file_range
         length = ctypes.c_int64(0)  # to the end

@@ -42,7 +42,13 @@ def grant_owner_access(directory: int, name: str) -> Generator[None, None, None]
         try:
             yield
         finally:
-            set_mode(descriptor, before)
+            restore_mode(descriptor, before)
+
+
+def restore_mode(descriptor: int, before: int) -> None:
+    """Undo `make_accessible`, unless somebody has set other permissions since."""
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) == before | stat.S_IRWXU:
+        set_mode(descriptor, before)
 
 
 @contextmanager

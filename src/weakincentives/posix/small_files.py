@@ -46,7 +46,7 @@ def deflate_small(data: bytes) -> bytes:
     return deflater.compress(data) + deflater.flush()
 
 
-def hash_blob(data: bytes) -> bytes:
+def _hash_blob(data: bytes) -> bytes:
     """Return git's object id of a file's content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
 
@@ -147,7 +147,7 @@ def _copy(source: int, target: int, name: str, device: int) -> bytes:
         remove_partial(target, name)
         return _NOT_COPIED  # the other side tries again, and knows what to do about an error
     deflated = deflate_small(data)
-    return RECORD.pack(len(data), len(deflated), hash_blob(data), *identity) + deflated
+    return RECORD.pack(len(data), len(deflated), _hash_blob(data), *identity) + deflated
 
 
 def remove_partial(directory: int, name: str) -> None:

@@ -282,6 +282,9 @@ class Tool(Generic[P, R]):
             may run in parallel.
         bypasses_filesystem: It changes files behind the filesystem's back (a shell does), so
             rollback needs a snapshot.
+        atomic: It makes all its changes, of files and session, at once or not at all (an undo
+            does). So it runs without a transaction, and a call that has changed something is not
+            cancelled any more.
         accepts_overrides: Whether a stored description may replace this one.
         aliases: Field names by the alias that models may send instead, also in objects nested
             in lists. The schema does not contain them. A field whose display name is not a
@@ -305,6 +308,7 @@ class Tool(Generic[P, R]):
     params_type: type[P] | None = None
     read_only: bool = False
     bypasses_filesystem: bool = False
+    atomic: bool = False
     accepts_overrides: bool = True
     # a mapping is not hashable
     aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -359,7 +363,7 @@ class Tool(Generic[P, R]):
             raise PromptError(
                 f"{owner}: input_schema excludes params_type, other_params and aliases"
             )
-        for name in ("read_only", "bypasses_filesystem", "accepts_overrides"):
+        for name in ("read_only", "bypasses_filesystem", "atomic", "accepts_overrides"):
             check_argument(owner, name, getattr(self, name), bool)
         examples = check_items(owner, "examples", self.examples, ToolExample[Any, Any])
         object.__setattr__(self, "examples", examples)
@@ -467,7 +471,7 @@ def _parse_strictly(arguments: _Arguments, kind: type[Any], names: FieldAliases)
         given = decode(arguments or b"{}", object)
     else:
         return decode(arguments or b"{}", kind)
-    return convert(names.apply(given), kind)
+    return convert(names.apply(given) if names.is_needed else given, kind)
 
 
 def _parse_leniently(

@@ -37,6 +37,7 @@ from weakincentives.runtime.events import (
     ToolInvoked,
     ToolStarted,
 )
+from weakincentives.runtime.rollback import RollbackResult
 from weakincentives.runtime.telemetry.tracing import (
     NO_TRACING,
     UNKNOWN_TOOL,
@@ -84,6 +85,7 @@ __all__ = [
     "PromptExecuted",
     "PromptRendered",
     "PublishResult",
+    "RollbackResult",
     "SessionFile",
     "SessionReset",
     "Span",

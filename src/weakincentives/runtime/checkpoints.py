@@ -7,7 +7,7 @@ from typing import Any
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
-from weakincentives.posix import read_regular, store_file, sync_directory, write_all
+from weakincentives.posix import read_regular, store_private
 from weakincentives.runtime.session import Session, Snapshot, SnapshotFormatError
 from weakincentives.runtime.telemetry.tracing import restore_snapshot, take_snapshot
 
@@ -75,7 +75,7 @@ class SessionFile:
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot of the session."""
-        self._write(_DONE + snapshot.to_json().encode())
+        store_private(self._path, _DONE + snapshot.to_json().encode())
 
     def rollback(
         self, session: Session, snapshot: Snapshot, filesystem: SnapshotableFilesystem
@@ -87,13 +87,16 @@ class SessionFile:
         """
         before = self._read() if self._path.exists() else None
         data = snapshot.to_json().encode()
-        self._write(_PENDING + data)
+        store_private(self._path, _PENDING + data)
         try:
             rollback_to(session, snapshot, filesystem)
         except Exception:
-            self._write_back(before)
+            if before is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                store_private(self._path, before)
             raise
-        self._write(_DONE + data)
+        store_private(self._path, _DONE + data)
 
     def resume(
         self, types: Iterable[type[Any]], filesystem: SnapshotableFilesystem | None = None
@@ -116,7 +119,7 @@ class SessionFile:
         snapshot = Snapshot.from_json(rest.decode(errors="replace"), types)
         if head + b"\n" == _PENDING:
             self._finish_rollback(snapshot, filesystem)
-            self._write(_DONE + rest)
+            store_private(self._path, _DONE + rest)
         return snapshot
 
     def _finish_rollback(
@@ -135,23 +138,3 @@ class SessionFile:
     def _read(self) -> bytes:
         """Return the content; links are not followed, as writing would replace the link."""
         return read_regular(self._path, _MAX_BYTES)
-
-    def _write_back(self, before: bytes | None) -> None:
-        if before is None:
-            self._path.unlink(missing_ok=True)
-        else:
-            self._write(before)
-
-    def _write(self, data: bytes) -> None:
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            store_file(
-                directory,
-                self._path.name,
-                lambda target: write_all(target, data),
-                permissions=0o600,
-                durable=True,
-            )
-            sync_directory(directory)
-        finally:
-            os.close(directory)

@@ -1,27 +1,28 @@
 """Rollback of one filesystem in a transaction, and the events of what changed.
 
-There are four strategies, by what the filesystem can do: a savepoint undoes changes made
+What a handle goes back to depends on what the filesystem can do: a savepoint undoes changes made
 through the filesystem; a snapshot also undoes changes behind its back, by a shell for example;
-an undo log or a full before-image needs nothing but the filesystem protocol.
+before-images need nothing but the filesystem protocol.
 """
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakValueDictionary
 
 from weakincentives.filesystem import (
     Change,
     ChangeReporting,
-    Diff,
     DirectoryCreated,
     FileDeleted,
     Filesystem,
     FilesystemEvent,
+    FilesystemSnapshot,
     FileWritten,
     HostBacked,
+    Kept,
     LinkCreated,
     Observable,
     ObservableFilesystem,
@@ -43,14 +44,7 @@ from weakincentives.filesystem.base import (
     open_savepoint,
 )
 from weakincentives.posix import display_path
-from weakincentives.runtime.before_images import (
-    RecordingFilesystem,
-    UndoLog,
-    capture_image,
-    diff_images,
-    restore_image,
-    unwrap,
-)
+from weakincentives.runtime.before_images import RecordingFilesystem, UndoLog
 from weakincentives.runtime.telemetry.tracing import (
     filesystem_span,
     record_changes,
@@ -59,34 +53,81 @@ from weakincentives.runtime.telemetry.tracing import (
 )
 
 _MAX_NAMED = 20  # paths in a message
-_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RollbackResult:
+    """What a rollback met of others, who may have saved meanwhile."""
+
+    kept: tuple[Kept, ...] = ()
+    """What it left alone, and where the other versions are."""
+    displaced: tuple[str, ...] = ()
+    """The paths that it restored with a command, whoever changed them meanwhile; sorted."""
+    before: FilesystemSnapshot | None = None
+    """The state before the rollback, to get one of `displaced` back; None without any."""
+    after: FilesystemSnapshot | None = None
+    """The state that it restored; None without `displaced`."""
+    is_reported: bool = False
+    """Whether a subscriber names what was displaced to the user; otherwise it is logged."""
+
+    def __str__(self) -> str:
+        """Return which paths were displaced, and how to get one back."""
+        more = len(self.displaced) - _MAX_NAMED
+        names = ", ".join(map(display_path, self.displaced[:_MAX_NAMED]))
+        return (
+            "Rolled back with a command, whoever changed it meanwhile:"
+            f" {names}{f' and {more:,} more' if more > 0 else ''}. To get a path back, restore it"
+            f" from snapshot {self.before and self.before.snapshot_id}"
+        )
 
 
 class RollbackHandle(ABC):
-    """Rolls back, or keeps, the changes of one filesystem since the handle was created."""
+    """Rolls back, or keeps, the changes of one filesystem since the handle was created.
+
+    While it is open, other threads cannot change the files.
+    """
 
     bypasses_filesystem: bool = False
     """Whether changes behind the filesystem's back are detected and rolled back too."""
     snapshot_ref: str | None = None
     """The snapshot taken at the beginning, if there is one."""
+    outer: "RollbackHandle | None" = None
+    """The handle of the enclosing transaction, if there is one."""
+    outer_position: int = 0
+    """The `position` of the outer handle when this one was created."""
 
-    def __init__(self, filesystem: Filesystem, files: Filesystem | None = None) -> None:
-        """Cover `filesystem`; changes are made through `files`, by default the same."""
+    def __init__(self, filesystem: Filesystem) -> None:
+        """Cover `filesystem` from now on."""
         self.filesystem: Filesystem = filesystem
-        self.files: Filesystem = filesystem if files is None else files
-        self.outer: RollbackHandle | None = None
-        """The handle of the enclosing transaction, if there is one."""
-        self.outer_position: int = 0
-        """The `position` of the outer handle when this one was created."""
-        self._found: list[FilesystemEvent] | None = None
+        self.files: Filesystem = filesystem
+        """What changes are made through."""
+        self._found: list[FilesystemEvent] | None = None  # not known yet
+        self._must_detect = True
+        self._unsubscribe: Callable[[], object] = lambda: None
+
+    def subscribe(self, filesystem: ObservableFilesystem) -> None:
+        """Take the events of the filesystem, instead of detecting changes by comparison."""
+        self._found, self._must_detect = [], False
+        self._unsubscribe = filesystem.subscribe(self._found.append)
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
         """Whether the changes can still be rolled back."""
 
+    @abstractmethod
+    def _keep(self) -> None: ...
+
+    @abstractmethod
+    def _undo(self) -> RollbackResult: ...
+
+    def _detect(self) -> list[FilesystemEvent]:
+        return self._found or []
+
     def events(self) -> Sequence[FilesystemEvent]:
         """Return the events of all changes so far."""
+        if self._must_detect:
+            self._found = self._detect()
         return self._found or ()
 
     def release(self) -> None:
@@ -94,16 +135,19 @@ class RollbackHandle(ABC):
         with filesystem_span("commit", self.filesystem) as span:
             record_changes(span, self._found)
             self._keep()
+            self._unsubscribe()
 
-    def rollback(self) -> None:
+    def rollback(self) -> RollbackResult:
         """Undo the changes."""
         with filesystem_span("rollback", self.filesystem) as span:
             record_changes(span, self._found)
-            self._undo()
+            self._unsubscribe()
+            return self._undo()
 
     def freeze(self) -> None:
         """Detect changes for the last time: `events` returns the same from now on."""
-        return  # events that are recorded as they happen need no detection
+        self.events()
+        self._must_detect = False
 
     def position(self) -> int:
         """Return how many events there are so far."""
@@ -111,14 +155,8 @@ class RollbackHandle(ABC):
 
     def forget_since(self, position: int) -> None:
         """Drop the events since `position`: their changes have been rolled back."""
-        if self._found is not None:
+        if self._found is not None and not self._must_detect:
             del self._found[position:]
-
-    @abstractmethod
-    def _keep(self) -> None: ...
-
-    @abstractmethod
-    def _undo(self) -> None: ...
 
 
 def begin_rollback(
@@ -136,18 +174,22 @@ def begin_rollback(
         SnapshotError: No snapshot could be taken.
         OSError: The files cannot be read to be recorded.
     """
-    if isinstance(filesystem, Observable) and not bypasses_filesystem:
-        savepoint = open_savepoint(filesystem)
-        if savepoint is not None:
-            return _SavepointRollback(filesystem, savepoint)
-        if isinstance(filesystem, Snapshotable):
-            return _SavepointRollback(filesystem, _SnapshotHold(filesystem, "before a change"))
-    if isinstance(filesystem, Snapshotable):
-        return _SnapshotRollback(filesystem)
-    # one of ours is not wrapped in a proxy, which would hide its capabilities
-    if bypasses_filesystem or not recorded or isinstance(filesystem, ReadableFilesystem):
-        return _ImageRollback(filesystem)
-    return _UndoLogRollback(filesystem)
+    observed = None
+    if not bypasses_filesystem and isinstance(filesystem, Observable):
+        observed = filesystem
+    savepoint = None if observed is None else open_savepoint(observed)
+    if savepoint is not None:
+        handle = _SavepointHandle(filesystem, savepoint)
+    elif isinstance(filesystem, Snapshotable):
+        bypasses_filesystem = observed is None
+        handle = _SnapshotHandle(
+            filesystem, "before a change", bypasses_filesystem=bypasses_filesystem
+        )
+    else:
+        return _ImageHandle(filesystem, everything=bypasses_filesystem or not recorded)
+    if observed is not None:
+        handle.subscribe(observed)
+    return handle
 
 
 def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
@@ -163,18 +205,16 @@ def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
     filesystem = handle.filesystem
     release = _hold(filesystem)  # other threads must not write in between
     try:
-        if not isinstance(filesystem, Snapshotable):
-            now = capture_image(filesystem)
-            handle.rollback()
-            image_rollback = _ImageRollback(filesystem)
-            restore_image(filesystem, now)
-            return image_rollback
-        here = _SnapshotHold(filesystem, "within a change")
+        here = (
+            _SnapshotHandle(filesystem, "within a change", bypasses_filesystem=False)
+            if isinstance(filesystem, Snapshotable)
+            else _ImageHandle(filesystem, everything=True)
+        )
         try:
             handle.rollback()
-            snapshot_rollback = _SnapshotRollback(filesystem)
+            wider = begin_rollback(filesystem, bypasses_filesystem=True)
             here.rollback()
-            return snapshot_rollback
+            return wider
         finally:
             here.release()
     finally:
@@ -195,59 +235,12 @@ def _hold(filesystem: Filesystem) -> Callable[[], None]:
     return lock.hold()
 
 
-class _SnapshotHold:
-    """A snapshot with the interface of a savepoint: pinned, and others cannot write."""
+class _SavepointHandle(RollbackHandle):
+    """A savepoint."""
 
-    def __init__(self, filesystem: SnapshotableFilesystem, tag: str) -> None:
-        self._filesystem = filesystem
-        self._releases = [_hold(filesystem)]
-        self.is_open = True
-        try:
-            self.snapshot = take_snapshot(filesystem, tag)
-            if isinstance(filesystem, Pinnable):
-                with suppress(NotImplementedError):
-                    self._releases.append(filesystem.pin(self.snapshot))
-        except BaseException:
-            self.release()
-            raise
-
-    def release(self) -> None:
-        self.is_open = False
-        self.end()
-
-    def rollback(self) -> None:
-        try:
-            self.restore()
-        finally:
-            self.end()
-
-    def restore(self) -> None:
-        """Restore the snapshot; `end` must follow."""
-        restore_snapshot(self._filesystem, self.snapshot)
-        self.is_open = False
-
-    def end(self) -> None:
-        """Let others write; the snapshot may be pruned."""
-        while self._releases:
-            self._releases.pop()()
-
-
-class _SavepointRollback(RollbackHandle):
-    """Covers changes made through the filesystem, which emits their events itself."""
-
-    def __init__(
-        self, filesystem: ObservableFilesystem, savepoint: Savepoint | _SnapshotHold
-    ) -> None:
+    def __init__(self, filesystem: Filesystem, savepoint: Savepoint) -> None:
         super().__init__(filesystem)
         self._savepoint = savepoint
-        if isinstance(savepoint, _SnapshotHold):
-            self.snapshot_ref = savepoint.snapshot.commit_ref
-        self._found = []
-        try:
-            self._unsubscribe = filesystem.subscribe(self._found.append)
-        except BaseException:
-            savepoint.rollback()
-            raise
 
     @property
     def is_open(self) -> bool:
@@ -255,98 +248,28 @@ class _SavepointRollback(RollbackHandle):
 
     def _keep(self) -> None:
         self._savepoint.release()
-        self._unsubscribe()
 
-    def _undo(self) -> None:
-        self._unsubscribe()
-        self._savepoint.rollback()
+    def _undo(self) -> RollbackResult:
+        return RollbackResult(self._savepoint.rollback())
 
 
-class _SnapshotRollback(RollbackHandle):
-    """Covers all changes, however they are made."""
+class _ImageHandle(RollbackHandle):
+    """Before-images, for a filesystem with only the protocol: of what changes, or of everything."""
 
-    bypasses_filesystem = True
-
-    def __init__(self, filesystem: SnapshotableFilesystem) -> None:
+    def __init__(self, filesystem: Filesystem, *, everything: bool) -> None:
         super().__init__(filesystem)
-        self._snapshotable = filesystem
-        self._reported = _reported_programs(filesystem)
-        self._hold = _SnapshotHold(filesystem, "before a change")
-        self._frozen = False
-        self.snapshot_ref = self._hold.snapshot.commit_ref
-
-    @property
-    def is_open(self) -> bool:
-        return self._hold.is_open
-
-    def freeze(self) -> None:
-        self.events()
-        self._frozen = True
-
-    def events(self) -> Sequence[FilesystemEvent]:
-        if self._frozen and self._found is not None:
-            return self._found
-        self._invalidate()
-        snapshot = self._hold.snapshot
-        changes = diff_since(self._snapshotable, snapshot, renames=False)
-        if changes is None:
-            self._found = [StateReplaced("restore", snapshot.commit_ref)]
-        else:
-            self._found = diff_events(changes, self._snapshotable)
-        return self._found
-
-    def position(self) -> int:
-        return 0
-
-    def forget_since(self, position: int) -> None:
-        del position  # a comparison does not find what was rolled back
-
-    def _keep(self) -> None:
-        self._invalidate()
-        self._hold.release()
-
-    def _undo(self) -> None:
+        self._log = UndoLog(filesystem)
+        # one of ours is not wrapped in a proxy, which would hide its capabilities
+        self.bypasses_filesystem = everything or isinstance(filesystem, ReadableFilesystem)
+        self._release: Callable[[], None] | None = _hold(filesystem)
         try:
-            self._invalidate()
-            self._hold.restore()
-            self._name_replaced()
-        finally:
-            self._hold.end()
-
-    def _name_replaced(self) -> None:
-        """Log what was rolled back: some of it may be what a person saved meanwhile."""
-        files = self._snapshotable
-        if not isinstance(files, Reversible) or files.replaced is None:
-            return
-        paths = files.compare(self._hold.snapshot, files.replaced)
-        if paths:
-            _log.warning(
-                "Rolled back with a command, whoever changed it meanwhile: %s. To get a path"
-                " back, restore it from snapshot %s",
-                ", ".join(map(display_path, paths[:_MAX_NAMED])) + _count_more(paths),
-                files.replaced.snapshot_id,
-            )
-
-    def _invalidate(self) -> None:
-        if _reported_programs(self._snapshotable) != self._reported:
-            return  # files were changed by a sandbox, and the filesystem knows where to look
-        if isinstance(self._snapshotable, HostBacked):
-            self._snapshotable.invalidate()
-
-
-def _count_more(paths: Sequence[str]) -> str:
-    more = len(paths) - _MAX_NAMED
-    return f" and {more:,} more" if more > 0 else ""
-
-
-def _reported_programs(filesystem: SnapshotableFilesystem) -> int:
-    return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
-
-
-class _ProtocolRollback(RollbackHandle):
-    """Covers a filesystem with only the protocol."""
-
-    _release: Callable[[], None] | None = None
+            if self.bypasses_filesystem:
+                self._log.record_everything()
+            else:
+                self.files = RecordingFilesystem(self._log)
+        except BaseException:
+            self._keep()
+            raise
 
     @property
     def is_open(self) -> bool:
@@ -357,67 +280,99 @@ class _ProtocolRollback(RollbackHandle):
         if release is not None:
             release()
 
-
-class _UndoLogRollback(_ProtocolRollback):
-    """Covers changes made through a recording proxy."""
-
-    def __init__(self, filesystem: Filesystem) -> None:
-        self._log = UndoLog(filesystem)
-        super().__init__(filesystem, RecordingFilesystem(self._log))
-        self._release = _hold(filesystem)
-        self._found = self._log.events
-
-    def _undo(self) -> None:
+    def _undo(self) -> RollbackResult:
         try:
             self._log.rollback()
         finally:
             self._keep()
+        return RollbackResult()
+
+    def _detect(self) -> list[FilesystemEvent]:
+        return _list_events(self._log.detect(), self.filesystem)
 
 
-class _ImageRollback(_ProtocolRollback):
-    """Covers all changes, by an image of all files."""
+class _SnapshotHandle(RollbackHandle):
+    """A snapshot, pinned."""
 
-    bypasses_filesystem = True
-
-    def __init__(self, filesystem: Filesystem) -> None:
+    def __init__(
+        self, filesystem: SnapshotableFilesystem, tag: str, *, bypasses_filesystem: bool
+    ) -> None:
         super().__init__(filesystem)
-        self._release = _hold(filesystem)
+        self._snapshots = filesystem
+        self.bypasses_filesystem = bypasses_filesystem
+        self._reported = _reported_programs(filesystem)
+        self._releases = [_hold(filesystem)]
+        self._is_open = True
         try:
-            self._before = capture_image(filesystem)
+            self._snapshot = take_snapshot(filesystem, tag)
+            self.snapshot_ref = self._snapshot.commit_ref
+            if isinstance(filesystem, Pinnable):
+                with suppress(NotImplementedError):
+                    self._releases.append(filesystem.pin(self._snapshot))
         except BaseException:
-            self._keep()
+            self._end()
             raise
 
-    def events(self) -> Sequence[FilesystemEvent]:
-        if self._found is not None:
-            return self._found
-        return list(diff_images(self._before, capture_image(self.filesystem)))
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
 
-    def freeze(self) -> None:
-        self._found = list(self.events())
+    def _keep(self) -> None:
+        self._invalidate()
+        self._is_open = False
+        self._end()
 
-    def position(self) -> int:
-        return 0
-
-    def forget_since(self, position: int) -> None:
-        del position  # a comparison does not find what was rolled back
-
-    def _undo(self) -> None:
+    def _undo(self) -> RollbackResult:
         try:
-            restore_image(self.filesystem, self._before)
+            self._invalidate()
+            restore_snapshot(self._snapshots, self._snapshot)
+            self._is_open = False
+            return self._find_displaced()
         finally:
-            self._keep()
+            self._end()
+
+    def _detect(self) -> list[FilesystemEvent]:
+        self._invalidate()
+        changes = diff_since(self.filesystem, self._snapshot, renames=False)
+        if changes is None:
+            return [StateReplaced("restore", self._snapshot.commit_ref)]
+        return _list_events(changes.entries, self.filesystem)
+
+    def _end(self) -> None:
+        """Let others write; the snapshot may be pruned."""
+        while self._releases:
+            self._releases.pop()()
+
+    def _find_displaced(self) -> RollbackResult:
+        """Return what was rolled back with a command: a person may have saved some of it."""
+        files, paths = self.filesystem, ()
+        before = files.replaced if isinstance(files, Reversible) else None
+        if self.bypasses_filesystem and isinstance(files, Reversible) and before is not None:
+            paths = tuple(files.compare(self._snapshot, before))
+        return RollbackResult((), paths, before, self._snapshot) if paths else RollbackResult()
+
+    def _invalidate(self) -> None:
+        if not self.bypasses_filesystem or _reported_programs(self.filesystem) != self._reported:
+            return  # files were changed by a sandbox, and the filesystem knows where to look
+        if isinstance(self.filesystem, HostBacked):
+            self.filesystem.invalidate()
 
 
-def diff_events(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:
-    """Return the events that the same changes would emit if made through the filesystem.
-
-    If `filesystem` is given, files are read to tell text from binary.
-    """
-    return [event for change in changes.entries for event in _change_events(change, filesystem)]
+def _reported_programs(filesystem: Filesystem) -> int:
+    return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
 
 
-def _change_events(change: Change, filesystem: Filesystem | None) -> Iterator[FilesystemEvent]:
+def _list_events(changes: Sequence[Change], filesystem: Filesystem) -> list[FilesystemEvent]:
+    return [event for change in changes for event in _change_events(change, filesystem)]
+
+
+def unwrap(filesystem: Filesystem) -> Filesystem:
+    """Return the filesystem inside a recording proxy; any other filesystem as it is given."""
+    return filesystem.original if isinstance(filesystem, RecordingFilesystem) else filesystem
+
+
+def _change_events(change: Change, filesystem: Filesystem) -> Iterator[FilesystemEvent]:
+    """Yield the events that the same change would emit if made through the filesystem."""
     before, after = change.before, change.after
     if before is not None and (after is None or before.kind != after.kind):
         size = before.size_bytes if before.is_file else None
@@ -441,7 +396,7 @@ def _change_events(change: Change, filesystem: Filesystem | None) -> Iterator[Fi
             after_hash=after.content_hash,
             before_size=None if before is None else before.size_bytes,
             after_size=after.size_bytes,
-            encoding=None if filesystem is None else _detect_encoding(filesystem, after.path),
+            encoding=_detect_encoding(filesystem, after.path),
         )
 
 

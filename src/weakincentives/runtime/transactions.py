@@ -9,23 +9,26 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
-from itertools import count
 from typing import Self, TypeVar
 from weakref import ref
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.posix import defer_interrupts, no_time_limit
-from weakincentives.runtime.before_images import unwrap
-from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
+from weakincentives.runtime.rollback import (
+    RollbackHandle,
+    RollbackResult,
+    begin_rollback,
+    begin_snapshot_rollback,
+    unwrap,
+)
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.session.draft import Draft
+from weakincentives.runtime.session.store import Draft
 
 # weak, so that a transaction whose block was lost to an interrupt is rolled back as garbage
 _current: ContextVar["ref[Transaction] | None"] = ContextVar("transaction", default=None)
 _log = logging.getLogger(__name__)
 _open: set["ref[Transaction]"] = set()  # outermost transactions that may change files
-_end_numbers = count(1)
-_last_end = [0]
+_last_end = [object()]  # another one after every end
 _MAX_ATTEMPTS = 20  # to read files while transactions keep ending
 T = TypeVar("T")
 
@@ -42,6 +45,11 @@ class Transaction:
     _outer: "Transaction | None"
     _handles: list[RollbackHandle]
     _joined: list[Filesystem]
+    rollbacks: list[RollbackResult]
+    """What its rollback met of others, by filesystem; empty unless it was rolled back.
+
+    One that displaced something is also published on the bus of the session.
+    """
     _wants_rollback: bool
     _has_ended: bool
     _end_callbacks: list[Callable[[], object]]
@@ -77,6 +85,7 @@ class Transaction:
         self._outer = outer if outer is not None and outer.session is self.session else None
         self._handles = []
         self._joined = []
+        self.rollbacks = []
         self._wants_rollback = self._has_ended = False
         self._end_callbacks = []
         try:
@@ -98,7 +107,11 @@ class Transaction:
                 self.finish()
         finally:
             if self._handles or not self._has_ended:
-                self._undo_and_unbind()
+                with defer_interrupts():
+                    try:
+                        self.undo()
+                    finally:
+                        self._unbind()
             else:
                 self._unbind()
 
@@ -108,16 +121,10 @@ class Transaction:
             with suppress(Exception):
                 self.__exit__(BaseException)
 
-    def _undo_and_unbind(self) -> None:
-        with defer_interrupts():
-            try:
-                self.undo()
-            finally:
-                self._unbind()
-
     def _unbind(self) -> None:
-        if self.draft.status == "open":
-            self.abandon()
+        if self.draft.status == "open":  # it could not be rolled back
+            self.draft.drop()
+            _open.discard(self._ref)
         self.draft.unbind()
         if _current.get() is self._ref:
             _current.set(self._enclosing)
@@ -174,42 +181,26 @@ class Transaction:
         known = self._find_handle(filesystem)
         if known is not None and (known.bypasses_filesystem or not bypasses_filesystem):
             return known
+        original = unwrap(filesystem)
         if known is not None:
             # inner before outer: the enclosing one is rolled back and restored as well
-            original = unwrap(filesystem)
-            self._handles = [_with_snapshot(each, original) for each in self._handles]
+            for place, handle in enumerate(self._handles):
+                if unwrap(handle.filesystem) is original:
+                    self._handles[place] = begin_snapshot_rollback(handle)
+        options = {"bypasses_filesystem": bypasses_filesystem, "recorded": recorded}
         outer = None
         if self._outer is None:
             _open.add(self._ref)
             self.draft.take_turn()  # always before the lock of the files
         else:
-            outer = self._outer.open_handle(
-                filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
-            )
+            outer = self._outer.open_handle(filesystem, **options)
         if known is not None:
             return self._find_handle(filesystem) or known
-        return self._begin(
-            filesystem if outer is None else outer.files,
-            outer,
-            bypasses_filesystem=bypasses_filesystem,
-            recorded=recorded,
-        )
-
-    def _begin(
-        self,
-        filesystem: Filesystem,
-        outer: RollbackHandle | None,
-        *,
-        bypasses_filesystem: bool,
-        recorded: bool,
-    ) -> RollbackHandle:
         position = 0 if outer is None else outer.position()
         with defer_interrupts():  # or a handle could be lost before it is known here
-            handle = begin_rollback(
-                filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
-            )
+            handle = begin_rollback(filesystem if outer is None else outer.files, **options)
             handle.outer, handle.outer_position = outer, position
-            self._joined.append(unwrap(filesystem))
+            self._joined.append(original)
             self._handles.append(handle)
         return handle
 
@@ -302,10 +293,21 @@ class Transaction:
         with defer_interrupts():
             with no_time_limit():
                 while self._handles:
-                    _rollback(self._handles[-1])
+                    self._rollback(self._handles[-1])
                     self._handles.pop()
             self.draft.drop()
             self._end()
+            for each in self.rollbacks:
+                if each.displaced:
+                    self.session.bus.publish(each)
+                    if not each.is_reported:
+                        _log.warning("%s", each)
+
+    def _rollback(self, handle: RollbackHandle) -> None:
+        if handle.is_open:
+            self.rollbacks.append(handle.rollback())
+        if handle.outer is not None:
+            handle.outer.forget_since(handle.outer_position)
 
     def _find_handle(self, filesystem: Filesystem) -> RollbackHandle | None:
         """Return the latest handle of `filesystem`."""
@@ -320,7 +322,7 @@ class Transaction:
     def _end(self) -> None:
         self._has_ended = True
         if self._ref in _open:
-            _last_end[0] = next(_end_numbers)
+            _last_end[0] = object()
             _open.discard(self._ref)
         self._run_end_callbacks()
 
@@ -330,24 +332,6 @@ class Transaction:
                 self._end_callbacks.pop()()
             except Exception:  # noqa: BLE001 # the transaction has ended, whatever a callback does
                 _log.exception("A callback at the end of a transaction failed")
-
-    def abandon(self) -> None:
-        """Drop the draft of a transaction that could not be rolled back."""
-        self.draft.drop()
-        _open.discard(self._ref)
-
-
-def _with_snapshot(handle: RollbackHandle, original: Filesystem) -> RollbackHandle:
-    """Return a handle that also covers changes behind the back of `original`."""
-    is_other = unwrap(handle.filesystem) is not original
-    return handle if is_other else begin_snapshot_rollback(handle)
-
-
-def _rollback(handle: RollbackHandle) -> None:
-    if handle.is_open:
-        handle.rollback()
-    if handle.outer is not None:
-        handle.outer.forget_since(handle.outer_position)
 
 
 def current_transaction() -> Transaction | None:
@@ -378,7 +362,7 @@ def read_consistently(
         attempts += 1
         last_end, before = _last_end[0], open_transactions()
         result = read()
-        if last_end == _last_end[0] or attempts == _MAX_ATTEMPTS:
+        if last_end is _last_end[0] or attempts == _MAX_ATTEMPTS:
             candidates = before | open_transactions()
             # one that is being rolled back covers nothing any more, but was seen
             return result, [each for each in candidates if each.has_joined(filesystem)]

@@ -523,15 +523,18 @@ def _drop_privileges() -> None:
     _check(_libc.capset(header, bytes(24)))
 
 
-def install_filter(program: bytes, courier: int | None = None) -> None:
+def install_filter(
+    program: bytes, courier: int | None = None, *, all_threads: bool = False
+) -> None:
     """Filter the system calls of this process and everything it starts, for good.
 
-    If the filter notifies, `courier` is the Unix socket on which its listener is sent.
+    If the filter notifies, `courier` is the Unix socket on which its listener is sent. Threads
+    that run already are filtered only if `all_threads`.
     """
     code = ctypes.create_string_buffer(program, len(program))
     filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    flags = 0 if courier is None else _NEW_LISTENER | _WAIT_KILLABLE
+    flags = int(all_threads) if courier is None else _NEW_LISTENER | _WAIT_KILLABLE
     number = _SECCOMP[os.uname().machine]
     listener = _check(_libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(filled)))
     if courier is not None:

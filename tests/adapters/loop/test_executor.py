@@ -1,6 +1,6 @@
 """The executor: one call, one transaction, one event."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -10,20 +10,23 @@ import pytest
 from tests.adapters.bench import TOOLS, Bench, Many, Note, Write, files, write_many
 from weakincentives.adapters import (
     CancellationToken,
+    CheckedCall,
     FileSeen,
+    Policy,
     ToolCall,
     ToolExecutor,
     ToolOutcome,
 )
 from weakincentives.filesystem import (
     BaseFilesystem,
+    Diff,
     Filesystem,
     FilesystemSnapshot,
     FileWritten,
     HostFilesystem,
     InMemoryFilesystem,
-    ReadableFilesystem,
 )
+from weakincentives.filesystem.host import SnapshotFilesystem
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.posix import cancellable
 from weakincentives.prompt import (
@@ -42,6 +45,7 @@ from weakincentives.runtime import (
     DeadlineExceededError,
     ManualClock,
     ToolInvoked,
+    current_transaction,
 )
 from weakincentives.runtime.session import Session
 
@@ -91,6 +95,44 @@ def test_a_call_that_is_cancelled_while_it_runs_is_rolled_back(bench: Bench):
     assert not outcome.result.success
     assert "cancelled" in outcome.text
     assert not bench.fs.exists("a")
+
+
+class DenyChanges(Policy):
+    """Denies every change when it is reviewed."""
+
+    def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
+        del call, diff
+        return f"no: {', '.join(changed)}" if changed else None
+
+
+@pytest.mark.parametrize("policies", [(), (DenyChanges(),)])
+def test_a_tool_that_is_atomic_itself_needs_no_savepoint_unless_policies_review_it(
+    tmp_path: Path, policies: tuple[Policy, ...]
+) -> None:
+    cancellation = CancellationToken()
+    has_savepoint: list[bool] = []
+
+    def restore(params: Write, *, context: ToolContext) -> ToolResult[None]:
+        transaction = current_transaction()
+        has_savepoint.append(transaction is not None and transaction.covers(files(context)))
+        files(context).write(params.file_path, params.content)
+        if not policies:
+            cancellation.cancel()
+        return ToolResult("done")
+
+    with HostFilesystem(tmp_path) as fs:
+        tool = Tool[Write, None]("restore", "Restore.", restore, atomic=True)
+        session = Session()
+        context = ToolContext(None, None, None, session, filesystem=fs)
+        executor = ToolExecutor([tool], context=context, policies=policies)
+        with cancellable(cancellation):
+            outcome = executor.execute(ToolCall("restore", {"file_path": "a", "content": "1"}))
+        assert has_savepoint == [bool(policies)]
+        assert outcome.result.success is not bool(policies)
+        assert fs.exists("a") is not bool(policies)
+        invoked = session[ToolInvoked].latest()
+        assert invoked is not None
+        assert invoked.paths == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +412,7 @@ class CountsLooks(HostFilesystem):
 
     looks = 0
 
-    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+    def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         self.looks += 1
         return super().view(snapshot)
 

@@ -26,7 +26,7 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.runtime import TokenUsage
 from weakincentives.runtime.session import Session
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from mcp.types import Implementation
 from tests.cli.workplace import CALC, Terminal, Wink
 from weakincentives.debug import SnapshotStore
 from weakincentives.debug.views import SessionView
+from weakincentives.mcp import steps
 
 WINK = (sys.executable, "-m", "weakincentives", "mcp")
 QUICK = ("--sandbox", "none")
@@ -139,6 +141,26 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert f"history of {project}" in wink("clean", "--histories", "--dry-run").out
     assert wink("clean", "--histories", "--yes").code == 0
     assert not list(store.iterdir())
+
+
+def test_the_undo_of_a_call_that_was_pruned_says_so(
+    wink: Wink, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(project, edit, *QUICK, "--in-place")
+    with monkeypatch.context() as limits:
+        limits.setattr(steps, "MAX_STEPS", 1)
+        old = wink("mcp", project, "--undo", "1")
+    assert old.code == 1
+    assert "Call 1 is too old and was forgotten" in old.err
+    (store,) = (tmp_path / "places" / "state" / "wink" / "history").iterdir()
+    shutil.rmtree(store)
+    pruned = wink("mcp", project, "--undo", "1")
+    assert pruned.code == 1
+    assert "Call 1 cannot be undone or shown: it was pruned" in pruned.err
+    assert "call 1: edit_file by tester, other session #1: calc.py" in (
+        wink("mcp", project, "--calls").out
+    )
+    assert (project / "docs" / "new.md").exists()
 
 
 def test_a_session_of_a_client_is_not_continued_as_a_run(
@@ -262,7 +284,6 @@ def test_a_directory_around_the_state_is_not_served_in_place(
         (("--http", "0.0.0.0:0"), "--allow-remote"),
         (("--http", "0", "--token-file", "open.txt"), "chmod 600"),
         (("--http", "0", "--token-file", "short.txt"), "at least 16"),
-        (("--sandbox", "none", "--evaluate", "python"), "needs a sandbox"),
         (("--command-timeout", "soon"), "--command-timeout"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.contrib.dialects.replay import Replay
+from weakincentives.contrib.tools.context import Dialect
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -27,7 +28,6 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.sections.base import tool_guidance
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 

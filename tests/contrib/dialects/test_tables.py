@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.contrib.tools import requests
-from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.context import Dialect, HandlerContext, select_specs
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, dialect_for
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -31,7 +31,6 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.shell import BashParams, ShellExecuteParams
-from weakincentives.contrib.tools.spec import Dialect, select_specs
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem

@@ -10,8 +10,7 @@ import pytest
 from weakincentives.contrib import digest
 from weakincentives.contrib.digest import outline, repo_map
 from weakincentives.contrib.digest.definitions import MAX_DEFINITIONS
-from weakincentives.contrib.digest.outline import OutlineParser, ParseError
-from weakincentives.contrib.digest.python_outline import outline_python
+from weakincentives.contrib.digest.outline import OutlineParser, ParseError, outline_python
 from weakincentives.contrib.digest.treesitter import outline_source
 from weakincentives.filesystem import InMemoryFilesystem
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weakincentives.contrib.tools.editing import Edit, EditError, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.engine import EditBuffer
 from weakincentives.contrib.tools.editing.indent import IndentStyle, infer_reindent
-from weakincentives.contrib.tools.editing.model import Document
+from weakincentives.contrib.tools.editing.match import Document
 from weakincentives.contrib.tools.editing.sanitize import is_placeholder
 from weakincentives.contrib.tools.editing.suggestions import find_closest_region
 from weakincentives.errors import WinkError

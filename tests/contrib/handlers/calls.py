@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weakincentives.adapters import ToolCall, ToolExecutor, ToolOutcome
-from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, HandlerContext, ToolSettings
+from weakincentives.contrib.tools.context import (
+    DEFAULT_SETTINGS,
+    Dialect,
+    HandlerContext,
+    ToolSettings,
+    ToolSpec,
+)
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -17,7 +23,6 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import Dialect, ToolSpec
 from weakincentives.contrib.tools.suite import HANDLERS
 from weakincentives.filesystem import (
     BaseFilesystem,

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from weakincentives.contrib.tools.context import HandlerContext, ToolSettings
+from weakincentives.contrib.tools.context import Dialect, HandlerContext, ToolSettings, ToolSpec
 from weakincentives.contrib.tools.requests import (
     GlobParams,
     GrepParams,
     LsParams,
     ReadFileParams,
 )
-from weakincentives.contrib.tools.spec import Dialect, ToolSpec
 from weakincentives.contrib.tools.suite import HANDLERS
 from weakincentives.filesystem import (
     BaseFilesystem,

@@ -23,7 +23,7 @@ from weakincentives.filesystem import (
     Limits,
 )
 from weakincentives.filesystem.testing import MockFilesystem
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 PROGRAM = "def area(a, b):\n    return a * b\n\n\ndef circle(r):\n    return 3 * r * r\n"
 

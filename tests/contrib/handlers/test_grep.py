@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
+from weakincentives.contrib.tools.context import Dialect
 from weakincentives.contrib.tools.handlers.search import FILE_TYPES
 from weakincentives.contrib.tools.requests import GrepMode, GrepParams
 from weakincentives.contrib.tools.results import GrepCount
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     BaseFilesystem,

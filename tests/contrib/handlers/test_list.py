@@ -3,8 +3,8 @@
 import pytest
 
 from tests.contrib.handlers.requests import ask, make_link, refusal
+from weakincentives.contrib.tools.context import Dialect
 from weakincentives.contrib.tools.requests import LsParams, StatParams, TreeParams, WorkspaceParams
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem
 

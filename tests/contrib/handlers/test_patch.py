@@ -22,7 +22,7 @@ from weakincentives.filesystem import (
     Limits,
     diff,
 )
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 PATCH = """\
 *** Begin Patch

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contrib.handlers.requests import PLAIN, ask, make_context, make_link, refusal
-from weakincentives.contrib.tools.context import ToolSettings
+from weakincentives.contrib.tools.context import Dialect, ToolSettings
 from weakincentives.contrib.tools.editing import Edit, apply_edits
 from weakincentives.contrib.tools.requests import GrepParams, ReadFileParams, ReadManyParams
 from weakincentives.contrib.tools.results import ReadFileResult
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     BaseFilesystem,

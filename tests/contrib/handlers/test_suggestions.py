@@ -3,9 +3,9 @@
 import pytest
 
 from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
+from weakincentives.contrib.tools.context import Dialect
 from weakincentives.contrib.tools.handlers.suggestions import near_names, similar_paths
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams, StatParams
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.filesystem import BaseFilesystem, Filesystem
 
 FILES = (

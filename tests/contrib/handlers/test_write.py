@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.contrib.handlers.calls import Workspace, make, make_context, spec, tree_of
-from weakincentives.contrib.tools.context import ToolSettings
+from weakincentives.contrib.tools.context import Dialect, ToolSettings
 from weakincentives.contrib.tools.handlers.write import write_file
 from weakincentives.contrib.tools.requests import ReadFileParams, WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.filesystem import (
     MAX_WRITE_LENGTH,
     HostFilesystem,

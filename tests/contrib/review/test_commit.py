@@ -21,8 +21,7 @@ from weakincentives.contrib.review import (
     working_copy,
 )
 from weakincentives.contrib.review.commit import create_message, undo_commit
-from weakincentives.contrib.review.git import GitRepository
-from weakincentives.contrib.review.git_runner import GitError, GitRunner, GitTimeoutError
+from weakincentives.contrib.review.git import GitRepository, GitRunner, GitTimeoutError
 
 LINES = "".join(f"{number}\n" for number in range(1, 21))
 
@@ -367,7 +366,7 @@ def test_a_git_that_hangs_is_an_error_of_its_own(repository: Path) -> None:
     runner = GitRunner("git", repository, os.environ, {}, {}, seconds=0.2)
     with pytest.raises(GitTimeoutError, match="git hash-object did not end"):
         runner.run("hash-object", "pipe")
-    with pytest.raises(GitError, match="git show failed: fatal"):
+    with pytest.raises(CommitError, match="git show failed: fatal"):
         replace(runner, seconds=60).run("show", "nothing")
 
 

@@ -13,7 +13,7 @@ from weakincentives.contrib.review import (
     WorkingCopy,
     open_copy,
 )
-from weakincentives.contrib.review.recovery import open_original
+from weakincentives.contrib.review.original import open_original
 
 
 def both_modified(copy: Path, original: Path) -> None:

@@ -14,8 +14,8 @@ from weakincentives.contrib.review import (
     working_copy,
 )
 from weakincentives.filesystem import HostFilesystem, LimitExceededError, MountProgress, diff
-from weakincentives.filesystem.host.snapshots import writer
-from weakincentives.filesystem.host.snapshots.walk import Walk
+from weakincentives.filesystem.host.snapshots import capture, writer
+from weakincentives.filesystem.host.snapshots.capture import Walk
 
 
 def test_the_copy_is_exact(original: Path, copy: WorkingCopy) -> None:
@@ -176,7 +176,7 @@ def test_a_copy_is_not_read_again_for_its_first_snapshot(
         raise AssertionError("read again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Walk, "_store_blob", refuse)
+        patched.setattr(capture, "store_content", refuse)
         copy = working_copy(original, place=tmp_path / "place")
     assert state_of(copy.root) == state_of(original)
     assert (copy.root / "holes").stat().st_blocks * 512 < 100_000
@@ -226,7 +226,7 @@ def test_a_file_of_the_copy_is_not_read_again_by_the_next_process(
     def refuse(*_: object) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(Walk, "_store_blob", refuse)
+    monkeypatch.setattr(capture, "store_content", refuse)
     with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
         assert not diff(files.view(copy.base), files.view(files.snapshot()))
 

@@ -22,8 +22,7 @@ from weakincentives.contrib.review import (
     working_copy,
 )
 from weakincentives.errors import WinkError
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 NOBODY = 65534
 CHOSEN = size(20, 10_000)

@@ -1,11 +1,14 @@
 """Copy, apply and undo preserve everything about a file besides its bytes."""
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from weakincentives.contrib.review import Review, working_copy
+from weakincentives.contrib.review import ConflictError, Review, working_copy
+from weakincentives.posix import fault_hook
 
 HOLE = 8 * 1024 * 1024
 
@@ -81,6 +84,53 @@ def test_extended_attributes_that_were_set_meanwhile_are_a_conflict_or_stay(
         os.setxattr(marked / "modified", "user.colour", b"red")
         review.apply()
     assert attributes(marked / "modified")["user.colour"] == b"red"
+
+
+def mark(path: Path, count: int = 1) -> Callable[[str], None]:
+    """Set an attribute of a file when the work has come to where it changes the files."""
+    reached = 0
+
+    def hook(point: str) -> None:
+        nonlocal reached
+        reached += point in {"change.changing", "change.changed"}
+        if reached == count and path.exists():
+            os.setxattr(path, "user.mine", b"1")
+            reached += 1
+
+    return hook
+
+
+def test_an_attribute_that_is_set_on_a_file_just_before_it_is_removed_is_a_conflict(
+    marked: Path, tmp_path: Path
+) -> None:
+    copy = working_copy(marked, place=tmp_path / "place")
+    (copy.root / "removed").unlink()
+    with Review(copy) as review:
+        with fault_hook(mark(marked / "removed")), pytest.raises(ConflictError):
+            review.apply()
+        assert attributes(marked / "removed")["user.mine"] == b"1"
+        assert review.apply().paths == ("removed",)
+
+
+def test_an_attribute_that_is_set_on_what_was_put_there_survives_the_rollback(
+    marked: Path, tmp_path: Path
+) -> None:
+    copy = working_copy(marked, place=tmp_path / "place")
+    (copy.root / "modified").write_text("new\n")
+    set_mark = mark(marked / "modified", 2)
+
+    def mark_and_fail(point: str) -> None:
+        set_mark(point)
+        if point == "change.changed":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Review(copy) as review:
+        with fault_hook(mark_and_fail), pytest.raises(OSError, match="Input/output") as raised:
+            review.apply()
+        assert "modified was saved in the meantime" in raised.value.__notes__[0]
+    assert attributes(marked / "modified")["user.mine"] == b"1"
+    assert (marked / "modified").read_text() == "new\n"
+    assert (marked / "modified.wink-kept").read_text() != "new\n"
 
 
 def is_sparse(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """A rename is one change: both names are selected, applied, in conflict and undone together."""
 
+import os
 import random
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.filesystem.trees_on_disk import state_of
 from weakincentives.contrib.review import ConflictError, Review, WorkingCopy, working_copy
-from weakincentives.posix.paths import parents_of
+from weakincentives.posix import parents_of
 
 TEXT = "".join(f"line {number}\n" for number in range(20))
 
@@ -263,3 +264,18 @@ def test_a_copy_of_what_a_file_was_is_a_change_of_its_own(tmp_path: Path):
         assert review.apply(paths=["a"]).paths == ("a",)
         assert review.apply(paths=["kept"]).paths == ("kept",)
         review.discard()
+
+
+def test_attributes_that_are_set_on_a_renamed_file_go_back_with_it(tmp_path: Path) -> None:
+    root = tmp_path / "original"
+    root.mkdir()
+    (root / "old").write_text("text")
+    os.setxattr(root / "old", "user.first", b"1")
+    copy = working_copy(root, place=tmp_path / "place")
+    (copy.root / "old").rename(copy.root / "new")
+    with Review(copy) as review:
+        review.apply()
+        os.removexattr(root / "new", "user.first")
+        os.setxattr(root / "new", "user.second", b"2")
+        review.undo()
+    assert os.listxattr(root / "old") == ["user.second"]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -20,12 +20,12 @@ from weakincentives.contrib.review import (
     recover,
     working_copy,
 )
-from weakincentives.contrib.review.views import OriginalSide
-from weakincentives.filesystem import FileStat, HostFilesystem
-from weakincentives.history import entries
-from weakincentives.posix import atomic
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.contrib.review.apply import ApplyHistory
+from weakincentives.contrib.review.original import Look
+from weakincentives.contrib.review.records import Application
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.history import slots
+from weakincentives.posix import RESERVED_PREFIX, atomic, fault_hook
 
 OLD, NEW, MINE = "old ", "new ", "mine"  # of the same length: sizes tell nothing
 
@@ -127,18 +127,27 @@ def test_a_save_while_both_sides_are_compared_is_a_conflict(
     nth: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path, seen, lookup = project.root / "f1", 0, OriginalSide.lookup
+    path, seen = project.root / "f1", 0
     path.write_text("1st\n")
 
-    def late(side: OriginalSide, name: str) -> FileStat | None:
+    def looked(name: str) -> None:
         nonlocal seen
-        found = lookup(side, name)
         seen += name == path.name
         if name == path.name and seen == nth:
             save(path)
-        return found
 
-    monkeypatch.setattr(OriginalSide, "lookup", late)
+    def late(method: str) -> None:
+        look: Callable[..., object] = getattr(Look, method)
+
+        def look_and_save(*arguments: Any) -> object:
+            found = look(*arguments)
+            looked(arguments[1])
+            return found
+
+        monkeypatch.setattr(Look, method, look_and_save)
+
+    late("state")
+    late("version")
     with pytest.raises(ConflictError) as raised:
         project.review.apply(merge=merge)
     assert [each.path for each in raised.value.conflicts] == ["f1"]
@@ -163,7 +172,7 @@ def test_a_save_before_the_exchange_is_a_conflict(
 def test_a_save_between_the_last_look_and_the_exchange_is_put_back(
     project: Project, save: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = entries.exchange
+    real = slots.exchange
     saved: list[bool] = []
 
     def late(first: tuple[int, str], second: tuple[int, str]) -> None:
@@ -172,7 +181,7 @@ def test_a_save_between_the_last_look_and_the_exchange_is_put_back(
             save(project.root / "f1")
         real(first, second)
 
-    monkeypatch.setattr(entries, "exchange", late)
+    monkeypatch.setattr(slots, "exchange", late)
     with pytest.raises(ConflictError, match="f1: modified in the copy, changed just now"):
         project.review.apply()
     assert project.texts() == [OLD, MINE, OLD]
@@ -289,7 +298,7 @@ def test_a_save_survives_the_rollback_and_is_named(
 def test_a_save_in_the_middle_of_a_rollback_survives(
     project: Project, save: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = entries.exchange
+    real = slots.exchange
     count = 0
 
     def late(first: tuple[int, str], second: tuple[int, str]) -> None:
@@ -299,7 +308,7 @@ def test_a_save_in_the_middle_of_a_rollback_survives(
             save(project.root / "f0")
         real(first, second)
 
-    monkeypatch.setattr(entries, "exchange", late)
+    monkeypatch.setattr(slots, "exchange", late)
     with at_point("change.exchanged", fail, 2), pytest.raises(OSError, match="Input/output"):
         project.review.apply()
     assert project.texts() == [MINE, OLD, OLD]
@@ -453,6 +462,64 @@ def test_an_attribute_that_is_set_on_a_file_that_goes_is_a_conflict(
     with Review(copy) as review, at_point(point, set_attribute), pytest.raises(ConflictError):
         review.apply()
     assert os.getxattr(root / "a", "user.mine") == b"1"
+
+
+def tag(path: Path) -> None:
+    os.setxattr(path, "user.mine", b"1")
+
+
+def make_executable(path: Path) -> None:
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("save", [tag, make_executable])
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("point", ["looked", "change.written", "change.staged"])
+def test_what_is_set_after_the_look_at_a_file_is_a_conflict(
+    project: Project,
+    save: Callable[[Path], None],
+    is_removed: bool,
+    point: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = project.root / "f1"
+    os.setxattr(path, "user.before", b"0")
+    if is_removed:
+        (project.copy.root / "f1").unlink()
+        project.review.refresh()
+    begin = ApplyHistory.begin
+
+    def late(applies: ApplyHistory, entry: Application) -> int:
+        if point == "looked":
+            save(path)
+        return begin(applies, entry)
+
+    monkeypatch.setattr(ApplyHistory, "begin", late)
+    with at_point(point, lambda: save(path)), pytest.raises(ConflictError) as raised:
+        project.review.apply()
+    assert [each.path for each in raised.value.conflicts] == ["f1"]
+    assert project.texts() == [OLD] * 3
+    expected = (0o755, ["user.before"]) if save == make_executable else (0o644, None)
+    assert path.stat().st_mode & 0o777 == expected[0]
+    assert sorted(os.listxattr(path)) == (expected[1] or ["user.before", "user.mine"])
+    assert project.others() == []
+
+
+def test_permissions_that_are_set_on_a_directory_that_goes_are_a_conflict(tmp_path: Path) -> None:
+    root = tmp_path / "original"
+    (root / "d").mkdir(parents=True)
+    (root / "d/a").write_text(OLD)
+    copy = working_copy(root, place=tmp_path / "place")
+    shutil.rmtree(copy.root / "d")
+
+    with (
+        Review(copy) as review,
+        at_point("change.staged", lambda: (root / "d").chmod(0o711)),
+        pytest.raises(ConflictError, match="d: removed in the copy"),
+    ):
+        review.apply()
+    assert (root / "d").stat().st_mode & 0o777 == 0o711
+    assert (root / "d/a").read_text() == OLD
 
 
 # --- when it is recovered ---
@@ -610,18 +677,30 @@ def test_a_save_survives_without_an_exchange_of_names(
     project: Project, save: Callable[[Path], None]
 ) -> None:
     with (
-        at_point("change.removed", lambda: save(project.root / "f0")),
+        at_point("slot.out", lambda: save(project.root / "f1")),
         pytest.raises(ConflictError),
     ):
         project.review.apply()
-    assert project.texts() == [MINE, OLD, OLD]
+    assert project.texts() == [OLD, MINE, OLD]
     assert project.others() == []
 
 
 @pytest.mark.usefixtures("without_exchange")
-@pytest.mark.parametrize(
-    "point", ["change.removed", "change.created", "change.changed", "change.done"]
-)
+def test_a_save_while_the_path_is_absent_stays_and_the_file_before_is_kept(
+    project: Project,
+) -> None:
+    with (
+        at_point("slot.out", lambda: (project.root / "f1").write_text(MINE), 2),
+        pytest.raises(ConflictError),
+    ):
+        project.review.apply()
+    assert project.texts() == [OLD, MINE, OLD]
+    assert project.others() == ["f1.wink-kept"]
+    assert (project.root / "f1.wink-kept").read_text() == OLD
+
+
+@pytest.mark.usefixtures("without_exchange")
+@pytest.mark.parametrize("point", ["slot.out", "change.exchanged", "change.changed", "change.done"])
 def test_a_kill_is_recovered_without_an_exchange_of_names(project: Project, point: str) -> None:
     assert is_killed_at(point, project.review.apply)
     project.review.recover()

@@ -20,8 +20,7 @@ from tests.safety.places import temporary
 from tests.sizes import size
 from weakincentives.contrib.review import Review, WorkingCopy, open_copy, working_copy
 from weakincentives.errors import WinkError
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 ROUNDS = int(os.environ.get("WINK_ROUNDS", size(40, 2_000)))
 FIRST = int(os.environ.get("WINK_SEED", "0"))

@@ -31,8 +31,8 @@ from weakincentives.filesystem.archive.export import FAULT_POINTS, export_archiv
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
 from weakincentives.filesystem.archive.format import escape, unescape
 from weakincentives.filesystem.host.files import HostFile
+from weakincentives.posix import fault_hook
 from weakincentives.posix.compression import DEFAULT_CODEC
-from weakincentives.posix.faults import fault_hook
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 UNLIMITED = Limits(max_write_length=1 << 40)

@@ -20,8 +20,8 @@ from weakincentives.filesystem.archive.export import export_archive
 from weakincentives.filesystem.archive.format import DEFAULT_ARCHIVE_LIMITS, ArchiveError
 from weakincentives.filesystem.archive.tree import ArchivedFile
 from weakincentives.filesystem.archive.verify import read_archive
+from weakincentives.posix import check_time
 from weakincentives.posix.compression import DEFAULT_CODEC, ISAL, ZLIB, Codec, parallel_map
-from weakincentives.posix.time_limits import check_time
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 UNLIMITED = Limits(max_write_length=1 << 40)

@@ -16,9 +16,10 @@ from weakincentives.filesystem import (
     time_limit,
 )
 from weakincentives.filesystem.diff import renames
-from weakincentives.filesystem.diff.changes import Change, StaleDiffError, blob_id
+from weakincentives.filesystem.diff.changes import Change, StaleDiffError, chunks
 from weakincentives.filesystem.diff.diff import Diff, DiffStatistics, LineCount, diff
 from weakincentives.filesystem.types import FileStat
+from weakincentives.history import hash_content
 
 Fill = Callable[[InMemoryFilesystem], object]
 
@@ -44,7 +45,8 @@ class Watched(InMemoryFilesystem):
         return super()._open(path)
 
     def _blob_id(self, path: str) -> str | None:
-        return blob_id(super()._open(path)) if self.knows_ids else None
+        content = super()._open(path)
+        return hash_content(content.size, chunks(content)) if self.knows_ids else None
 
 
 def filled(fill: Fill | None = None) -> InMemoryFilesystem:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, ReadableFilesystem
-from weakincentives.filesystem.diff import MAX_TEXT
+from weakincentives.filesystem.diff import MAX_TEXT, quote_path
 from weakincentives.filesystem.diff.diff import Diff, diff
-from weakincentives.filesystem.diff.patch import quote_path
 
 Tree = dict[str, tuple[str, bytes]]
 """What is at each path: ("100644", data), ("100755", data), ("120000", target)."""

@@ -32,7 +32,7 @@ from tests.filesystem.trees_on_disk import (
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.filesystem.host import files as hostfile
-from weakincentives.posix.paths import display_path
+from weakincentives.posix import display_path
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.sizes import size
 from weakincentives.filesystem.host.files import identity_of, is_stable
 from weakincentives.filesystem.host.snapshots.capture import capture
-from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory
+from weakincentives.filesystem.host.snapshots.nodes import CapturedDirectory
 from weakincentives.gitstore.objects import ObjectStore
 from weakincentives.posix.rooted import RootedDirectory
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from weakincentives.filesystem import (
     LimitExceededError,
     Limits,
 )
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 # a name of this machine whose maker is long gone: no process has such a number
 LEFT = f"{RESERVED_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino:x}-999999999-1-"
@@ -77,6 +78,36 @@ def test_new_files_and_directories_follow_the_umask(fs: HostFilesystem, tmp_path
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("d/f", "d", "e/f", "e")]
     assert modes == [0o640, 0o750, 0o640, 0o750]
+
+
+@pytest.mark.parametrize("in_savepoint", [False, True])
+def test_extended_attributes_survive_writing_and_appending(
+    fs: HostFilesystem, tmp_path: Path, in_savepoint: bool
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    os.setxattr(path, "user.mine", b"label")
+    with fs.savepoint() if in_savepoint else nullcontext():
+        fs.write("a.txt", "two")
+        fs.write("a.txt", "three", mode="append")
+    assert os.getxattr(path, "user.mine") == b"label"
+
+
+@pytest.mark.parametrize("in_savepoint", [False, True])
+def test_an_attribute_that_is_set_during_a_write_is_carried_over(
+    fs: HostFilesystem, tmp_path: Path, in_savepoint: bool
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+
+    def label(point: str) -> None:
+        if point == "store.written":  # the new file has the attributes that there were
+            os.setxattr(path, "user.mine", b"label")
+
+    with fs.savepoint() if in_savepoint else nullcontext(), fault_hook(label):
+        fs.write("a.txt", "two")
+    assert path.read_text() == "two"
+    assert os.getxattr(path, "user.mine") == b"label"
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o755, 0o444])

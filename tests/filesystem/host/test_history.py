@@ -136,10 +136,11 @@ def test_what_a_savepoint_goes_back_to_stays(fs: HostFilesystem) -> None:
     needed = [
         each for each in fs.history.list() if (each.tag or "").endswith(str(kept.snapshot_id))
     ]
-    with pytest.raises(SnapshotError, match=f"needed to roll back.*{needed[-1].snapshot_id}"):
-        fs.history.forget(kept, needed[-1])
-    assert kept in fs.history.prune(keep=0)
-    assert needed[-1] in fs.history.list()
+    for each in (kept, needed[-1]):
+        with pytest.raises(SnapshotError, match=f"needed to roll back.*{each.snapshot_id}"):
+            fs.history.forget(each)
+    assert fs.history.prune(keep=0) == []
+    assert {kept, needed[-1]} <= set(fs.history.list())
     fs.history.gc()
     savepoint.rollback()
     assert fs.read("a").content == "new"
@@ -172,7 +173,7 @@ def test_what_the_savepoint_of_another_process_goes_back_to_stays(
     os.close(ready[1])
     os.read(ready[0], 1)
     code = ends(child) if ended else None
-    assert kept in fs.history.prune(keep=0)
+    assert fs.history.prune(keep=0) == []
     fs.history.gc()
     os.close(go_on[1])
     assert (ends(child) if code is None else code) == KILLED

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from tests.filesystem.trees_on_disk import state_of
 from tests.safety.places import ROOT, mounted, temporary, temporary_names
 from weakincentives.filesystem import HostFilesystem, Savepoint, SavepointError
-from weakincentives.filesystem.host.journal.records import Record, RecordFile
+from weakincentives.filesystem.host.journal.records import JournalDirectory, Record
 from weakincentives.history.entries import EntryState
-from weakincentives.posix.faults import fault_hook
-from weakincentives.posix.tempnames import is_leftover
+from weakincentives.posix import fault_hook
+from weakincentives.posix.paths import is_leftover
 
 NAMES = st.text(
     st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"])
@@ -64,24 +64,26 @@ RECORDS = st.one_of(
 
 
 @contextmanager
-def record_file(content: bytes = b"") -> Iterator[RecordFile]:
+def journal_directory(content: bytes = b"") -> Iterator[Callable[[], JournalDirectory]]:
     with temporary(light=True) as place:
-        (place / "records").write_bytes(content)
-        descriptor = os.open(place / "records", os.O_RDWR)
+        (place / "journal").mkdir()
+        (place / "journal" / "records").write_bytes(content)
+        descriptor = os.open(place, os.O_RDONLY)
         try:
-            yield RecordFile(descriptor, durable=False)
+            yield lambda: JournalDirectory(descriptor, "journal", durable=False)
         finally:
             os.close(descriptor)
 
 
 def written(*records: Record) -> bytes:
-    return b"wink-journal 2\n" + b"".join(record.encode() for record in records)
+    return b"wink-journal 3\n" + b"".join(record.encode() for record in records)
 
 
 def read(content: bytes) -> list[Record]:
-    with record_file(content) as file:
-        assert file.read()
-        return file.records
+    with journal_directory(content) as open_journal:
+        journal = open_journal()
+        assert journal.read()
+        return journal.records
 
 
 # --- the format ---
@@ -89,29 +91,28 @@ def read(content: bytes) -> list[Record]:
 
 def test_a_record_is_what_the_page_on_the_format_says() -> None:
     after = EntryState("file", 0o644, 3, "0123456789" * 4)
-    content = b"put\x0012\x00a b/\xff\n\x00\x00file\x00420\x003\x00" + b"0123456789" * 4
-    content += b"\x00\x0099"
-    assert Record("put", "a b/\udcff\n", 12, "", after, 99).encode() == b"%08x %06x %b\n" % (
-        zlib.crc32(content),
-        len(content),
-        content,
+    content = (
+        b'{"kind":"put","path":"a b/\\udcff\\n","number":12,"other":"","after":{"kind":"file",'
     )
+    content += b'"mode":420,"size":3,"blob":"%b","target":""},"inode":99}' % (b"0123456789" * 4)
+    record = Record("put", "a b/\udcff\n", 12, "", after, 99)
+    assert record.encode() == b"%08x %b\n" % (zlib.crc32(content), content)
 
 
 @given(st.lists(RECORDS, max_size=6))
 def test_what_is_written_is_read(records: list[Record]) -> None:
-    with record_file() as file:
-        file.start()
+    with journal_directory() as open_journal:
+        journal = open_journal()
         for record in records:
-            file.add(record)
-        again = RecordFile(file._descriptor, durable=False)
+            journal.add(record)
+        again = open_journal()
         assert again.read()
         assert again.records == records
         for _ in records:
             again.drop_last()
         assert again.records == []
         again.add(Record("made", "new"))
-        last = RecordFile(file._descriptor, durable=False)
+        last = open_journal()
         last.read()
         assert last.records == [Record("made", "new")]
 
@@ -312,15 +313,16 @@ def test_one_that_is_killed_is_followed_by_the_next(root: Path, left: Path) -> N
         assert is_rolled_back(root)
 
 
+@pytest.mark.parametrize("text", ["mended by hand", "own"])  # the second is as long as the new one
 @pytest.mark.parametrize("path", ["file", "dir/other"])
 def test_what_was_saved_after_the_crash_stays_however_soon_that_was(
-    root: Path, left: Path, path: str
+    root: Path, left: Path, path: str, text: str
 ) -> None:
-    (root / path).write_text("mended by hand")
+    (root / path).write_text(text)
     with opened(root) as fs:
-        assert fs.read(path).content == "mended by hand"
+        assert fs.read(path).content == text
         assert path in {each.path for each in fs.kept_changes}
-        kept = {each.where: fs.read(each.where).content for each in fs.kept_changes if each.where}
+        kept = {each.other: fs.read(each.other).content for each in fs.kept_changes if each.other}
     assert kept == ({"file.wink-kept": "old"} if path == "file" else {})
     assert temporary_names(root) == []
 
@@ -408,7 +410,7 @@ def test_one_that_belongs_to_somebody_else_is_not_believed(root: Path, left: Pat
 
 def test_a_version_that_is_not_known_is_left_alone(root: Path, left: Path) -> None:
     records = left / "records"
-    records.write_bytes(records.read_bytes().replace(b"journal 2", b"journal 3", 1))
+    records.write_bytes(records.read_bytes().replace(b"journal 3", b"journal 4", 1))
     with opened(root):
         assert records.exists()
         assert (root / "file").read_text() == "new"
@@ -460,7 +462,7 @@ def test_forged_records_change_nothing_outside(root: Path, left: Path) -> None:
     with opened(root) as fs:
         [kept] = fs.kept_changes
     assert [path.name for path in outside.iterdir()] == ["secret"]
-    assert (root / kept.where).read_text() == "forged"
+    assert (root / kept.other).read_text() == "forged"
     assert (root / "out").is_symlink()
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.safety.places import temporary_names
 from weakincentives.filesystem import HostFilesystem, PathChange, StaleContentError
 from weakincentives.history.entries import EntryState
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 class Told:
@@ -171,6 +171,28 @@ def test_what_is_written_to_a_replaced_file_later_is_reported(
     assert temporary_names(root) == []
 
 
+def test_what_is_moved_there_and_back_has_not_changed(fs: HostFilesystem, told: Told) -> None:
+    fs.write("a/file", "old")
+    told.changes.clear()
+    with fs.savepoint():
+        fs.move("a", "b")
+        fs.move("b", "a")
+    assert told.changes == []
+
+
+def test_what_is_made_where_something_was_moved_away_from(fs: HostFilesystem, told: Told) -> None:
+    fs.write("a/file", "old")
+    told.changes.clear()
+    with fs.savepoint():
+        fs.move("a", "b")
+        fs.write("a/file", "another")
+        fs.write("b/file", "new")
+    found = {each.path: (each.by_call, each.before.size, each.after.size) for each in told.changes}
+    assert found["a/file"] == (True, len("old"), len("another"))
+    assert found["b/file"] == (True, 0, len("new"))
+    assert told.before["a/file"] == b"old"
+
+
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a savepoint"])
 def test_what_is_written_later_is_kept_if_nobody_listens(root: Path, inside: bool) -> None:
     with opened(root) as fs:
@@ -294,7 +316,7 @@ def test_a_save_just_before_the_exchange_is_put_back(
 
 def test_a_second_save_on_the_way_back_is_not_hidden(fs: HostFilesystem, root: Path) -> None:
     fs.write("file", "old")
-    saves = {"journal.recorded": "first", "journal.exchanged": "second", "journal.returned": ""}
+    saves = {"rollback.exchanged": "second"}
 
     def save(point: str) -> None:
         text = saves.pop(point, "")
@@ -309,7 +331,69 @@ def test_a_second_save_on_the_way_back_is_not_hidden(fs: HostFilesystem, root: P
     with fault_hook(save):
         savepoint.rollback()
     assert fs.read("file").content == "second"
-    assert {fs.read(each.where).content for each in fs.kept_changes} == {"xxx"}
+    assert {fs.read(each.other).content for each in fs.kept_changes} == {"xxx"}
+
+
+def test_an_attribute_that_a_person_sets_on_what_a_call_wrote_is_a_save(
+    fs: HostFilesystem, root: Path
+) -> None:
+    fs.write("file", "old")
+    fs.write("moved", "old")
+    os.setxattr(root / "moved", "user.mine", b"0")
+    savepoint = fs.savepoint()
+    fs.write("file", "new")
+    fs.write("created", "new")
+    fs.write("over", "old")
+    fs.move("moved", "over", overwrite=True)
+    for name in ("file", "created"):
+        os.setxattr(root / name, "user.mine", b"1")
+    kept = {each.path: each.other for each in savepoint.rollback()}
+    assert kept == {"file": "file.wink-kept", "created": ""}
+    assert fs.read("file.wink-kept").content == "old"
+    for name in ("file", "created"):
+        assert (fs.read(name).content, os.getxattr(root / name, "user.mine")) == ("new", b"1")
+    assert os.getxattr(root / "moved", "user.mine") == b"0"
+    assert not fs.exists("over")
+
+
+@pytest.mark.parametrize("last", [b"0", b"1"], ids=["as it was", "set by a person"])
+def test_a_file_with_an_attribute_comes_back_unless_a_person_sets_another(
+    fs: HostFilesystem, root: Path, last: bytes
+) -> None:
+    fs.write("file", "old")
+    os.setxattr(root / "file", "user.mine", b"0")
+    savepoint = fs.savepoint()
+    fs.write("file", "new")
+    fs.write("file", "newer")
+    assert os.getxattr(root / "file", "user.mine") == b"0"
+    os.setxattr(root / "file", "user.mine", last)
+    kept = [each.other for each in savepoint.rollback()]
+    assert kept == ([] if last == b"0" else ["file.wink-kept"])
+    assert fs.read("file").content == ("old" if last == b"0" else "newer")
+    assert os.getxattr(root / "file", "user.mine") == last
+    assert temporary_names(root) == []
+
+
+def test_a_rollback_ends_although_somebody_saves_without_pause(
+    fs: HostFilesystem, root: Path
+) -> None:
+    fs.write("file", "old")
+    savepoint = fs.savepoint()
+    fs.write("file", "new")
+    (root / "file").write_text("xxx")  # as long as ours
+    saves: list[str] = []
+
+    def save(point: str) -> None:
+        if point in {"rollback.exchanged", "rollback.returned"}:
+            assert len(saves) < 100
+            saves.append(f"save {len(saves)}")
+            (root / "other").write_text(saves[-1])
+            (root / "other").rename(root / "file")
+
+    with fault_hook(save):
+        [kept] = savepoint.rollback()
+    assert fs.read("file").content == saves[-1]
+    assert fs.read(kept.other).content == saves[-2]
 
 
 def test_an_append_goes_to_what_was_saved_meanwhile(fs: HostFilesystem, root: Path) -> None:

@@ -21,7 +21,7 @@ from weakincentives.filesystem import (
     SnapshotableFilesystem,
     StateReplaced,
 )
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 RESERVED = [".git", ".GIT", "git~1", ".gitmodules", ".gitattributes", ".gitignore", "HEAD"]
 ODD = ["a b", "\udcff", "a\nb", "a%", "%41", "é", "-rf", "manifest.json", "files", "\\x"]
@@ -188,7 +188,7 @@ def test_the_store_is_where_callers_expect_it(fs: HostFilesystem, root: Path) ->
     assert fs.git_dir == kept.git_dir
     assert Path(kept.git_dir or "").name.startswith("wink-git-")
     assert (len(kept.commit_ref), kept.root_path) == (40, str(root))
-    assert fs.snapshot().commit_ref != kept.commit_ref
+    assert fs.snapshot(tag="another").commit_ref != kept.commit_ref
     assert isinstance(fs, SnapshotableFilesystem)
 
 

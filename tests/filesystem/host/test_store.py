@@ -1,5 +1,6 @@
 """The list of snapshots, restores of some paths, imports, and what an exclusive instance knows."""
 
+import errno
 import os
 import random
 import shutil
@@ -24,8 +25,11 @@ from weakincentives.filesystem import (
     ReadOnlyError,
     StateReplaced,
 )
-from weakincentives.filesystem.host.snapshots.walk import Walk
-from weakincentives.posix.faults import fault_hook
+from weakincentives.filesystem.host.snapshots import capture
+from weakincentives.filesystem.host.snapshots.commits import WorkspaceCommits
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.gitstore import PackTransaction
+from weakincentives.posix import fault_hook
 
 
 @pytest.fixture
@@ -88,6 +92,57 @@ def test_a_restore_leaves_the_state_before_in_the_list(fs: HostFilesystem) -> No
     assert before.tag == f"before restore of {first.snapshot_id}"
     fs.restore(before)
     assert fs.read("a").content == "second"
+
+
+def test_a_snapshot_of_nothing_new_is_another_name_of_the_same_commit(
+    mine: HostFilesystem, tmp_path: Path
+) -> None:
+    mine.write("a", "one")
+    first = mine.snapshot()
+    files = {path for path in (tmp_path / "store").rglob("*") if path.parent.name != "wink"}
+    again = mine.snapshot()
+    assert {path for path in (tmp_path / "store").rglob("*") if path.parent.name != "wink"} == files
+    assert again.commit_ref == first.commit_ref
+    assert again.created_at > first.created_at
+    assert list(mine.history.list()) == [first, again]
+    mine.write("a", "two")
+    mine.history.forget(first)
+    mine.history.gc()
+    mine.restore(again)
+    assert mine.read("a").content == "one"
+
+
+def test_a_snapshot_with_a_tag_has_a_commit_of_its_own(mine: HostFilesystem) -> None:
+    taken = [mine.snapshot(tag=tag) for tag in ("same", "same", None)]
+    assert len({each.commit_ref for each in taken}) == 2
+    assert [each.tag for each in mine.history.list()] == ["same", "same", None]
+
+
+def test_after_a_snapshot_of_another_instance_it_is_a_commit_again(
+    mine: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    first = mine.snapshot()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        second = other.snapshot(tag="other")
+    third = mine.snapshot()
+    assert third.commit_ref != first.commit_ref
+    assert list(mine.history.list()) == [first, second, third]
+
+
+def test_what_the_store_has_lost_is_stored_again_though_nothing_changed(
+    mine: HostFilesystem, tmp_path: Path
+) -> None:
+    mine.write("a", "one")
+    mine.snapshot()
+    packs = set((tmp_path / "store/objects/pack").iterdir())
+    mine.write("b", "two")
+    mine.snapshot()
+    for path in packs:
+        path.unlink()
+    kept = mine.snapshot()
+    mine.delete("a")
+    mine.restore(kept)
+    assert mine.read("a").content == "one"
 
 
 def test_pruning_keeps_the_latest(fs: HostFilesystem) -> None:
@@ -518,13 +573,13 @@ def test_a_store_that_names_a_tree_over_and_over_is_refused(
 def read_by(fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows with every file that a capture reads."""
     read: list[int] = []
-    original = Walk._store_blob
+    original = capture.store_content
 
-    def counted(self: Walk, descriptor: int, size: int) -> str | None:
+    def counted(batch: PackTransaction, descriptor: int, size: int) -> str | None:
         read.append(size)
-        return original(self, descriptor, size)
+        return original(batch, descriptor, size)
 
-    monkeypatch.setattr(Walk, "_store_blob", counted)
+    monkeypatch.setattr(capture, "store_content", counted)
     return read
 
 
@@ -606,6 +661,85 @@ def test_a_copy_from_another_store_loses_nothing(
         other.write("new", "")
         other.restore(kept)
         assert modes_below(root) == before
+
+
+@pytest.mark.parametrize("how", ["", "savepoint", "view"])
+def test_a_store_of_another_root_gives_no_rights(
+    fs: HostFilesystem, root: Path, tmp_path: Path, how: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name, mode in (("sticky", 0o1777), ("shared", 0o2775)):
+        (elsewhere / name).mkdir(parents=True)
+        (elsewhere / name).chmod(mode)
+    for name, mode in (("program", 0o6755), ("odd", 0o1600)):
+        (elsewhere / name).write_text("")
+        (elsewhere / name).chmod(mode)
+    with HostFilesystem(elsewhere, git_dir=tmp_path / "other") as other:
+        kept = other.snapshot()
+        if how == "view":
+            view = other.view(kept)
+            assert isinstance(view, SnapshotFilesystem)
+            fs.restore(view, force=True)
+        elif how == "savepoint":
+            with fs.savepoint() as savepoint:
+                fs.restore(kept, force=True)
+                savepoint.release()
+        else:
+            fs.restore(kept, force=True)
+    expected = {"sticky": 0o1777, "shared": 0o775, "program": 0o755, "odd": 0o600}
+    assert modes_below(root) == expected
+    for each in fs.history.list():
+        fs.restore(each)
+        assert modes_below(root) in ({}, expected)  # the copy has no rights either
+
+
+def test_a_view_gives_no_rights_though_everything_else_is_the_same(
+    fs: HostFilesystem, root: Path
+) -> None:
+    fs.write("program", "")
+    (root / "program").chmod(0o4755)
+    view = fs.view(fs.snapshot())
+    fs.write("new", "")
+    fs.restore(view)
+    assert modes_below(root) == {"program": 0o755}
+
+
+def test_why_a_save_cannot_be_stored_is_logged(
+    fs: HostFilesystem,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs.write("a", "1")
+    kept = fs.snapshot()
+    fs.write("a", "2")
+
+    def save(point: str) -> None:
+        if point == "change.changing":
+            (root / "a").write_text("mine")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(WorkspaceCommits, "store_displaced", fail)
+    with fault_hook(save):
+        fs.restore(kept)
+    assert "Cannot store what somebody saved during a restore" in caplog.text
+    assert "a: [Errno 28] No space left on device" in caplog.text
+    assert (root / "a.wink-kept").read_text() == "mine"
+
+
+def test_a_restore_in_a_savepoint_stores_only_the_state_before(fs: HostFilesystem) -> None:
+    fs.write("a", "1")
+    first = fs.snapshot()
+    fs.write("a", "2")
+    second = fs.snapshot()
+    with fs.savepoint() as savepoint:
+        fs.restore(first, expect=second)
+        fs.restore(second)
+        savepoint.release()
+    tags = [str(each.tag).partition(" of ")[0] for each in fs.history.list()[2:]]
+    assert tags == ["before restore", "before restore"]
 
 
 def test_another_spelling_of_the_store_is_the_same_store(fs: HostFilesystem) -> None:

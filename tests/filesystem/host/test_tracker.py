@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.filesystem.host.test_capture import Workspace, told
+from weakincentives.filesystem.host.snapshots.nodes import CapturedDirectory, CapturedFile
 from weakincentives.filesystem.host.snapshots.tracker import count_changes, load_index, save_index
-from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, CapturedFile
+from weakincentives.posix import fault_hook
 from weakincentives.posix.atomic import remove_tree
-from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.rooted import RootedDirectory
 
 NAMES = ["a", "B b", "é", "\udcff", "a\nb", "%41", ".git", "100%"]
@@ -150,7 +150,7 @@ def test_an_index_of_another_root_or_epoch_is_not_used(kept: Kept) -> None:
         lambda data: data + b"\0",
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         lambda data: bytes(len(data)),
-        lambda data: data.replace(b"wink-index 1", b"wink-index 2"),
+        lambda data: data.replace(b"wink-index 2", b"wink-index 3"),
     ],
 )
 def test_a_damaged_index_is_not_used(kept: Kept, damage: Callable[[bytes], bytes]) -> None:

@@ -17,8 +17,8 @@ from tests.sizes import size
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.filesystem.host.snapshots import capture, watcher
+from weakincentives.filesystem.host.snapshots.capture import Walk
 from weakincentives.filesystem.host.snapshots.tracker import CaptureResult, ChangeTracker
-from weakincentives.filesystem.host.snapshots.walk import Walk
 from weakincentives.gitstore.objects import ObjectStore
 from weakincentives.posix.inotify import Mask
 from weakincentives.posix.rooted import RootedDirectory

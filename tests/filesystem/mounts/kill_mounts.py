@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from weakincentives.filesystem import HostFilesystem, HostMount
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 
 def dies_at(index: int, host: Path, mount_path: str, root: Path) -> bool:

@@ -22,7 +22,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.mounts import plan as copying
 from weakincentives.filesystem.testing.mounts import write_host_files
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 
 State = dict[str, bytes | str | None]
 

@@ -17,7 +17,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.events import Listeners
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX
 
 
 def asking(name: str, change: Callable[[HostMount], HostMount]) -> type[BaseFilesystem]:

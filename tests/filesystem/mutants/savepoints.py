@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.filesystem.mutants.sound import Memory
-from weakincentives.filesystem import Limits, ReadResult, Savepoint, StateReplaced
+from weakincentives.filesystem import Kept, Limits, ReadResult, Savepoint, StateReplaced
 from weakincentives.filesystem.memory.filesystem import MEMORY_LIMITS
 from weakincentives.filesystem.memory.nodes import DirectoryNode, FileNode, LinkNode
 from weakincentives.filesystem.savepoints import SavepointStorage, WriteLock
@@ -30,8 +30,9 @@ class OwnStorage:
     def release(self, depth: int) -> None:
         self.fs.keep(depth)
 
-    def rollback(self, depth: int) -> None:
+    def rollback(self, depth: int) -> tuple[()]:
         self.fs.undo(depth)
+        return ()
 
 
 class Hooked(Memory):
@@ -284,9 +285,8 @@ class _Lenient(Savepoint):
         if self.is_open:
             super().release()
 
-    def _undo(self) -> None:
-        if self.is_open:
-            super()._undo()
+    def _undo(self) -> tuple[Kept, ...]:
+        return super()._undo() if self.is_open else ()
 
 
 class EndsTwice(Handing):

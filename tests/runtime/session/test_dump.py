@@ -525,7 +525,7 @@ def test_what_is_no_dump_is_refused(path: Path, data: bytes):
 
 def test_a_newer_version_is_refused_whatever_else_it_has(path: Path):
     change_line(path, 0, version=2, more={"new": True})
-    assert "Dump has version 2, this program reads 1" in refused(path)
+    assert "Session dump has version 2, this program reads 1" in refused(path)
     change_line(path, 0, version=1)
     assert "Header of the dump is damaged" in refused(path)
 

@@ -14,7 +14,7 @@ import pytest
 
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.filesystem.archive import export
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import fault_hook
 from weakincentives.runtime.session import (
     DumpError,
     Session,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.runtime.session.items import Items, create_items
+from weakincentives.runtime.session.reducers import Items, create_items
 
 # a busy machine is no fault of the code
 

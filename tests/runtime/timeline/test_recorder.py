@@ -16,10 +16,12 @@ from weakincentives.adapters import (
 from weakincentives.adapters.messages import load_messages
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.history import log
 from weakincentives.posix import cancellable
-from weakincentives.runtime.events import ToolInvoked
+from weakincentives.runtime.events import CommandOutcome, ConversationStarted, ToolInvoked
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline import SessionRecorder, Timeline
+from weakincentives.runtime.session.snapshots import type_name
+from weakincentives.runtime.timeline import SessionRecorder, Timeline, export_history
 
 
 def write(path: str) -> ToolCall:
@@ -43,8 +45,8 @@ def test_a_run_is_recorded_step_by_step(tmp_path: Path):
         # each request had exactly the conversation of the step before its answer
         for number, request in ((2, adapter.requests[0]), (5, adapter.requests[1])):
             assert load_messages(timeline.messages(number)) == request.messages
-        assert timeline.step(4).files.paths == ("a",)
-        assert timeline.step(5).files.paths == ("b",)
+        assert timeline.step(4).paths == ("a",)
+        assert timeline.step(5).paths == ("b",)
 
 
 def test_a_run_that_fails_is_recorded_to_its_end(tmp_path: Path):
@@ -96,6 +98,47 @@ def test_what_a_person_saves_just_before_a_call_replaces_it_is_a_step_of_its_own
                 files.write(name, "new")
     with Timeline(tmp_path / "history") as timeline:
         saved = [step for step in timeline.steps if "saved by the user" in step.title]
-        assert [step.files.paths for step in saved] == [("a",)]  # not what git ignores
+        assert [step.paths for step in saved] == [("a",)]  # not what git ignores
         assert timeline.files(saved[0].number).read("a").content == "mine"
         assert timeline.files(timeline.last).read("a").content == "new"
+
+
+def test_who_did_a_step_is_stored_with_it(tmp_path: Path):
+    session, files = Session(), InMemoryFilesystem()
+    with SessionRecorder(session, tmp_path / "run", files):
+        session.dispatch(ToolInvoked(tool="read_file"))
+        session.dispatch(ToolInvoked(tool="shell", command=CommandOutcome(exit_code=1)))
+        session.dispatch(ToolInvoked(tool="edit_file", prompt_name="mcp:editor"))
+        files.write("a", "1")
+    with SessionRecorder(session, tmp_path / "run", files, at=5, undoes=4):
+        pass
+    export_history(tmp_path / "run", tmp_path / "run.timeline")
+    with Timeline(tmp_path / "run.timeline") as timeline:
+        actors = ["person", "tool", "command", "client", "person", "person"]
+        assert [each.actor for each in timeline.steps] == actors
+        assert [each.undoes for each in timeline.steps] == [None, None, None, None, None, 4]
+
+
+def test_a_step_that_is_too_large_is_recorded_without_what_takes_most_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(log, "MAX_PAYLOAD", 1024 * 1024)
+    session, files = Session(), InMemoryFilesystem()
+    with SessionRecorder(session, tmp_path / "run", files) as recorder:
+        files.write("a", "1")
+        session.dispatch(ConversationStarted((UserMessage("x" * 600_000),), session.session_id))
+        session.dispatch(ToolInvoked(tool="read_file", result_message="y" * 600_000))
+        files.write("a", "2")
+        session.dispatch(ToolInvoked(tool="next", result_message="short"))
+        assert recorder.problem is None
+    with Timeline(tmp_path / "run") as timeline:
+        assert timeline.verify() == []
+        large, last = timeline.step(2), timeline.step(3)
+        assert large.title.startswith("read_file")
+        assert "600" in large.details["too_large"]
+        assert [timeline.files(number).read("a").content for number in (2, 3)] == ["1", "2"]
+        calls = timeline.sessions(3)[session.session_id].slices[type_name(ToolInvoked)].items
+        assert "too_large" in calls[0]
+        assert calls[1]["result_message"] == last.details["result_message"] == "short"
+        assert "too_large" in timeline.messages(3)[0]
+        assert list(last.changed_slices()) == [(session.session_id, type_name(ToolInvoked), 1)]

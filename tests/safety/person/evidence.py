@@ -1,11 +1,9 @@
 """Evidence: where a save is after a round, and what is wrong with the files."""
 
-import os
 import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from tests.safety.person.project import (
@@ -22,15 +20,15 @@ from tests.safety.person.saves import Person, Save
 def find_save(root: Path, save: Save, stored: Callable[[], Iterable[bytes]]) -> str:
     """Return where a save is: at its path, elsewhere, in a history, or nowhere.
 
-    `stored` returns what the history has.
+    `stored` returns what the history has. Of permissions and attributes that are at no path it is
+    known only that they changed, until one tries to get them back.
     """
-    if not save.token:
-        return _find_attributes(root, save)
-    found = visible(root)
-    if save.token in found.get(save.path, b""):
+    if save.is_at(root / save.path):
         return "there"
-    if any(save.token in data for data in found.values()):
+    if any(save.is_at(root / path) for path in visible(root)):
         return "elsewhere"
+    if not save.token:
+        return "changed"
     if any(save.token in data for data in stored()):
         return "in history"
     return "hidden" if any(save.token in data for data in hidden(root).values()) else "lost"
@@ -52,16 +50,6 @@ def find_problems(person: Person) -> Iterator[str]:
     names = hidden_names(person.root)
     if names:
         yield f"left over: {names}"
-
-
-def _find_attributes(root: Path, save: Save) -> str:
-    with suppress(OSError):
-        if save.permissions is not None:
-            mode = stat.S_IMODE((root / save.path).lstat().st_mode)
-            return "there" if mode == save.permissions else "other attributes"
-        found = os.getxattr(root / save.path, "user.mine", follow_symlinks=False)
-        return "there" if found == save.attribute else "other attributes"
-    return "other attributes"
 
 
 def snapshot_contents(place: Path) -> Iterator[bytes]:

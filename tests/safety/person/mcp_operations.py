@@ -19,6 +19,7 @@ from mcp.types import CallToolResult, Implementation
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation, agent_command, host
 from tests.safety.person.project import end_line, text, visible
+from tests.safety.person.saves import Save
 from weakincentives.mcp import McpWorkspace
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.sandbox import LocalSandbox
@@ -101,6 +102,17 @@ def call(name: str, arguments: dict[str, Any], *, dialect: str = "mcp") -> Calla
     return run
 
 
+def undo_move(place: Path, moments: Moments) -> str:
+    """Undo the move of a directory."""
+
+    async def work(client: Client) -> list[CallToolResult]:
+        await client.call_tool("move_file", {"source": "d", "destination": "moved"})
+        with moments.count():
+            return [await client.call_tool("undo", {})]
+
+    return serve(place, work)
+
+
 def undo(place: Path, moments: Moments, *, redo: bool = False, paths: tuple[str, ...] = ()) -> str:
     """Undo all calls, or what they did at some paths, or undo that again."""
 
@@ -180,20 +192,21 @@ def review(place: Path, moments: Moments) -> str:
         return serve(place, work)
 
 
-def regain(place: Path, path: str, token: bytes) -> str:
+def regain(place: Path, save: Save) -> str:
     """Undo the calls that changed a path, from the last to the first, until a save is back.
 
     Then whole calls: the save may have been at another path when it was displaced.
     """
 
     def is_back() -> bool:
-        return any(token in data for data in visible(place / "root").values())
+        root = place / "root"
+        return any(save.is_at(root / path) for path in visible(root))
 
     async def work(client: Client) -> list[CallToolResult]:
         found = await client.call_tool("review", {})
         numbers = {int(each) for each in re.findall(r"\bcall (\d+)", _text(found))}
         results = [found]
-        for paths, number in product([[path], []], sorted(numbers, reverse=True)):
+        for paths, number in product([[save.path], []], sorted(numbers, reverse=True)):
             if not is_back():
                 arguments = {"call": number, "paths": paths}
                 results.append(await client.call_tool("undo", arguments))
@@ -218,11 +231,14 @@ def _on_file(run: Callable[..., str]) -> Operation:
 MCP: Mapping[str, Operation] = {
     "MCP write_file": _on_file(call("write_file", {"path": "d/e.txt", "content": _WRITTEN})),
     "MCP edit_file": _on_file(call("edit_file", {"path": "d/e.txt", "edits": [_EDIT]})),
-    "MCP delete_file": _on_file(call("delete_file", {"path": "d/e.txt"})),
+    "MCP delete_file": replace(
+        _on_file(call("delete_file", {"path": "d/e.txt"})), deletes=("d/e.txt",)
+    ),
     "MCP delete_file of a directory": replace(
         _operation(call("delete_file", {"path": "g"})),
         targets=("g/j.txt", "g/h/i.txt"),
         folders=("g", "g/h"),
+        deletes=("g/j.txt", "g/h/i.txt"),
     ),
     "MCP move_file": _on_file(
         call("move_file", {"source": "d/e.txt", "destination": "n/moved.txt"})
@@ -236,12 +252,16 @@ MCP: Mapping[str, Operation] = {
         _operation(call("apply_patch", {"input": _PATCH}, dialect="openai")),
         targets=("a.txt", "b.txt", "d/e.txt"),
         folders=("d",),
+        deletes=("b.txt",),
     ),
     "MCP command that fails": _operation(fail),
     "MCP command that is cancelled": replace(
         _operation(cancel), targets=("a.txt", "b.txt", "d/f.txt"), cost=2
     ),
     "MCP undo": _operation(undo),
+    "MCP undo of a moved directory": replace(
+        _operation(undo_move), targets=("moved/e.txt", "moved/f.txt"), folders=("moved",)
+    ),
     "MCP undo of paths": _operation(partial(undo, paths=("a.txt", "d"))),
     "MCP redo": _operation(partial(undo, redo=True)),
 }

@@ -24,8 +24,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Literal
 
-from weakincentives.posix import atomic
-from weakincentives.posix.faults import fault_hook
+from weakincentives.posix import atomic, fault_hook
 
 Action = Literal["act", "kill", "interrupt", "fill"]
 Work = Callable[["Moments"], str]

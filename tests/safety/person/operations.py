@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.safety.person.evidence import snapshot_contents
 from tests.safety.person.moments import Moments
 from tests.safety.person.project import FILES, FOLDERS, text
+from tests.safety.person.saves import Save
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime import transaction
@@ -29,7 +30,7 @@ class Operation:
     recover: Callable[[Path, Moments], str]
     stored: Callable[[Path], Iterable[bytes]] = snapshot_contents
     """Returns what the history of the operation has."""
-    regain: Callable[[Path, str, bytes], str] | None = None
+    regain: Callable[[Path, Save], str] | None = None
     """Gets a save back to its path from the history, as a user would; returns what was said."""
     has_interrupts: bool = True
     needs_git: bool = False
@@ -38,6 +39,8 @@ class Operation:
     targets: tuple[str, ...] = FILES
     folders: tuple[str, ...] = FOLDERS
     """Where the person saves: what the operation touches."""
+    deletes: tuple[str, ...] = ()
+    """What the operation deletes: extended attributes of it are in no history."""
     root: Callable[[Path], Path | None] = lambda place: place / "root"
     """The directory that both work in, as soon as there is one."""
     warm_up: Callable[[], None] = lambda: None
@@ -146,13 +149,12 @@ def use_again(files: HostFilesystem) -> str:
     return attempt(work)
 
 
-def regain_from_snapshots(place: Path, path: str, token: bytes) -> str:
+def regain_from_snapshots(place: Path, save: Save) -> str:
     """Restore a path from the last snapshot that has a save."""
     with host(place) as files:
         for snapshot in reversed(files.history.list()):
-            view = files.view(snapshot)
-            if view.exists(path) and token in view.read_bytes(path).content:
-                files.restore(snapshot, paths=[path])
+            if save.is_in(files.view(snapshot)):
+                files.restore(snapshot, paths=[save.path])
                 return f"restored {snapshot}"
     return "no snapshot has it"
 

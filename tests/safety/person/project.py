@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from weakincentives.posix.tempnames import RESERVED_PREFIX
+from weakincentives.posix import RESERVED_PREFIX
 
 FILES = ("a.txt", "b.txt", "d/e.txt", "d/f.txt", "g/h/i.txt", "g/j.txt")
 """What agent and person work on; `keep.txt` the person leaves alone."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation, attempt
 from tests.safety.person.project import end_line, text
+from tests.safety.person.saves import Save
 from weakincentives.contrib.review import Review, commit_changes, open_copy, working_copy
 from weakincentives.contrib.review.commit import undo_commit
 
@@ -26,8 +27,17 @@ def change_copy(root: Path) -> None:
     (root / "g/h").rmdir()
 
 
-def review_operation(work: Work, *, prepare: Work | None = None, needs_git: bool = False):
-    """Return the operation that does something with a review, after something else."""
+def review_operation(
+    work: Work,
+    *,
+    prepare: Work | None = None,
+    undo: Work | None = None,
+    needs_git: bool = False,
+):
+    """Return the operation that does something with a review, after something else.
+
+    What it took away, an undo brings back.
+    """
 
     def run(place: Path, moments: Moments) -> str:
         copy = working_copy(place / "root", place=place / "copy")
@@ -38,7 +48,12 @@ def review_operation(work: Work, *, prepare: Work | None = None, needs_git: bool
             with moments.count():
                 return attempt(lambda: work(review))
 
-    return Operation(run, recover, needs_git=needs_git)
+    def regain(place: Path, save: Save) -> str:
+        del save
+        with Review(open_copy(place / "copy")) as review:
+            return attempt(lambda: None if undo is None else undo(review))
+
+    return Operation(run, recover, regain=regain, needs_git=needs_git)
 
 
 def recover(place: Path, moments: Moments) -> str:
@@ -62,13 +77,13 @@ def _undo_commit(review: Review) -> object:
 
 
 REVIEW: Mapping[str, Operation] = {
-    "apply": review_operation(Review.apply),
-    "apply and merge": review_operation(lambda review: review.apply(merge=True)),
-    "apply hunks": review_operation(_apply_hunks),
+    "apply": review_operation(Review.apply, undo=Review.undo),
+    "apply and merge": review_operation(lambda review: review.apply(merge=True), undo=Review.undo),
+    "apply hunks": review_operation(_apply_hunks, undo=Review.undo),
     "undo of an apply": review_operation(Review.undo, prepare=Review.apply),
     "undo and merge": review_operation(
         lambda review: review.undo(merge=True), prepare=Review.apply
     ),
-    "commit": review_operation(_commit, needs_git=True),
+    "commit": review_operation(_commit, undo=_undo_commit, needs_git=True),
     "undo of a commit": review_operation(_undo_commit, prepare=_commit, needs_git=True),
 }

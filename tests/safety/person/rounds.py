@@ -119,9 +119,15 @@ def _judge(operation: Operation, place: Path, person: Person, endings: list[Endi
         outcome.counts["saves"] += 1
         where = find_save(person.root, save, lambda: operation.stored(place))
         outcome.counts[where] += 1
-        if where in ("lost", "hidden"):
+        if where == "lost" and save.way == "mmap" and not person.root.exists():
+            # docs/history.md says it: nobody can tell that a mapping on a tmpfs was written, and a
+            # copy in which nothing else was changed is removed
+            outcome.counts["unseen"] += 1
+        elif where in ("lost", "hidden"):
             outcome.problems.append(f"{where}: {save.way} at {save.path}")
-        elif where == "in history":
+        elif save.attribute and save.path in operation.deletes:
+            outcome.counts["deleted"] += 1
+        elif where in ("in history", "changed"):
             outcome.counts["named" if save.path in texts else "not named"] += 1
             outcome.problems += _regain(operation, place, person.root, save)
     return outcome
@@ -133,7 +139,7 @@ def _regain(operation: Operation, place: Path, root: Path, save: Save) -> Iterat
     if regain is None:
         yield f"no way back: {save.way} at {save.path}"
         return
-    ending = run(lambda _: regain(place, save.path, save.token), place, {}, lambda: None)
+    ending = run(lambda _: regain(place, save), place, {}, lambda: None)
     if find_save(root, save, lambda: ()) not in ("there", "elsewhere"):
         yield f"no way back: {save.way} at {save.path}: {ending.text}"
 

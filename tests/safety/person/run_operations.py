@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
 from tests.safety.person.project import end_line, text, top_line
+from tests.safety.person.saves import Save
 from weakincentives.cli import main as cli
 from weakincentives.filesystem import ReadableFilesystem
 from weakincentives.runtime.timeline import Timeline
@@ -112,18 +113,15 @@ def step_contents(place: Path) -> Iterator[bytes]:
             yield files.read_bytes(found.path).content
 
 
-def regain(place: Path, path: str, token: bytes) -> str:
+def regain(place: Path, save: Save) -> str:
     """Write the files of a step that has a save to a directory, and copy it from there."""
-    steps = (each for each, files in _steps(place) if _has(files, path, token))
+    path = save.path
+    steps = (each for each, files in _steps(place) if save.is_in(files))
     text = wink(place, "restore", str(next(steps, 0)), "--to", str(place / "back"))
     root = copy_of_run(place)
     if root is not None and (place / "back" / path).exists():
         shutil.copy(place / "back" / path, root / path)
     return text
-
-
-def _has(files: ReadableFilesystem, path: str, token: bytes) -> bool:
-    return files.exists(path) and token in files.read_bytes(path).content
 
 
 def _steps(place: Path) -> Iterator[tuple[int, ReadableFilesystem]]:

@@ -6,6 +6,7 @@ A save counts from when its last byte is written, and has to be found from then 
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +16,9 @@ from pathlib import Path
 from random import Random
 
 from tests.safety.person.project import FILES, FOLDERS, HALF, WIDTH, text, top_line, with_top
+from weakincentives.filesystem import ReadableFilesystem
+
+ATTRIBUTE = "user.mine"
 
 
 @dataclass(slots=True)
@@ -26,6 +30,25 @@ class Save:
     token: bytes = b""
     permissions: int | None = None
     attribute: bytes = b""
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file at a path has it."""
+        try:
+            if self.permissions is not None:
+                return stat.S_IMODE(path.lstat().st_mode) == self.permissions
+            if self.attribute:
+                return os.getxattr(path, ATTRIBUTE, follow_symlinks=False) == self.attribute
+            return self.token in path.read_bytes()
+        except OSError:
+            return False
+
+    def is_in(self, files: ReadableFilesystem) -> bool:
+        """Return whether a state has it at its path; no state has extended attributes."""
+        if self.attribute or not files.exists(self.path):
+            return False
+        if self.permissions is not None:
+            return files.stat(self.path).permissions == self.permissions
+        return self.token in files.read_bytes(self.path).content
 
 
 @dataclass(slots=True)
@@ -174,7 +197,7 @@ def set_attribute(person: Person) -> Iterator[None]:
     """Set an extended attribute."""
     path, word = person.file(), person.word().encode()
     yield
-    os.setxattr(person.root / path, "user.mine", word, follow_symlinks=False)
+    os.setxattr(person.root / path, ATTRIBUTE, word, follow_symlinks=False)
     person.saves.append(Save("xattr", path, attribute=word))
 
 

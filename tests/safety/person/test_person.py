@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import cycle, islice, product
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ FIRST = int(os.environ.get("WINK_SEED", "0"))
 ROUNDS = size(11, 160)
 """Random rounds for each operation."""
 POINTS = size(8, 60)
-"""Points of each operation at which a whole save happens; half of the times, it is killed."""
+"""Points of each operation at which a whole save happens, and a fault of each kind in turn."""
 
 
 @cache
@@ -47,11 +47,16 @@ def moments_of(name: str) -> list[str]:
     return rehearse(OPERATIONS[name])
 
 
-def random_plans(name: str) -> Iterator[Plan]:
-    """Choose the moments: each way once or more, then again with another fault."""
+def faults_of(name: str) -> list[Fault]:
     faults: list[Fault] = ["none", "kill", "full"]
     if OPERATIONS[name].has_interrupts:
         faults.append("interrupt")
+    return faults
+
+
+def random_plans(name: str) -> Iterator[Plan]:
+    """Choose the moments: each way once or more, then again with another fault."""
+    faults = faults_of(name)
     for number, way in enumerate(islice(cycle(WAYS), ROUNDS // OPERATIONS[name].cost)):
         seed = FIRST + number
         fault = faults[(number + number // len(WAYS)) % len(faults)]
@@ -59,18 +64,18 @@ def random_plans(name: str) -> Iterator[Plan]:
 
 
 def plans_at_points(name: str) -> Iterator[Plan]:
-    """Let a save happen just before each change, and at each fault point; kill it in between."""
+    """Let a save happen just before each change, and at each fault point; then a fault."""
     operation, moments = OPERATIONS[name], moments_of(name)
     paths = (*operation.targets, *operation.folders)
     entries = {part for each in paths for part in each.split("/")}
     points = [at for at, each in enumerate(moments) if "." in each.partition(" ")[0]]
     points += changes(moments, entries)
     step = max(1, len(points) * operation.cost // POINTS)
-    faults: list[Fault] = ["none", "kill"]
-    kinds = cycle(product(faults, WAYS))
-    for at, (fault, way) in zip(sorted(points)[FIRST % step :: step], kinds, strict=False):
+    # every fault with every way: their numbers have no common divisor
+    faults, ways = cycle(faults_of(name)), cycle(WAYS)
+    for at in sorted(points)[FIRST % step :: step]:
         # the rest of a save may come when the operation has ended: the file is open meanwhile
-        yield plan_at(at, way, fault, steps=STEPS if at % 3 else 1)
+        yield plan_at(at, next(ways), next(faults), steps=STEPS if at % 3 else 1)
 
 
 @pytest.mark.slow

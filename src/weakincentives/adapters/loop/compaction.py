@@ -2,23 +2,32 @@
 
 The conversation itself stays whole; a `Compaction` says what is left out when it is sent. Old tool
 results go first, oldest first: they can be had again. If that is not enough, old turns are
-replaced by a summary. A tool call always keeps a result, and the latest turns stay.
+replaced by a summary. A tool call always keeps a result, and the latest turns stay. The `Context`
+of a run is compacted before it exceeds the window of the model, or once it was refused.
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, TypeAlias, cast
 
+from weakincentives.adapters.errors import ContextTooLongError, ProviderError
+from weakincentives.adapters.events import CompactionReason, ContextCompacted
+from weakincentives.adapters.loop.request import Model, ModelRequester
 from weakincentives.adapters.messages import (
     AssistantMessage,
+    CompletionRequest,
     Message,
     ToolCall,
     ToolDefinition,
     ToolMessage,
     UserMessage,
 )
+from weakincentives.adapters.options import RunOptions
+from weakincentives.runtime import TokenUsage
+from weakincentives.runtime.session import Session
 from weakincentives.serde import encode
 
 KEPT_TURNS = 3
@@ -51,6 +60,39 @@ of it, what failed, and what is left to do. Give names and paths exactly. Write 
 facts only.
 
 {transcript}"""
+
+
+# parts of the window; compacting is rare and thorough, because it empties the prompt cache
+_FULL = 0.8  # then it is compacted
+_TARGET = 0.5  # to this
+_ENOUGH = 0.65  # more than this after shortening results needs a summary
+_WORTH = 0.1  # less than this is not summarized
+_REFUSED = 0.75  # of the tokens of a refused request: the window, if nobody says it
+_RATIOS = (0.25, 4.0)  # of reported to estimated tokens
+_WINDOW = re.compile(
+    r"(?:maximum context length (?:is|of)|tokens >|limit of) *(\d[\d,]{2,11})", re.I
+)
+# the first that matches; what a model takes as input, where that is less than its window
+_WINDOWS: Sequence[tuple[str, int]] = (
+    (r"claude.*\[1m\]", 1_000_000),
+    (r"claude", 200_000),
+    (r"gpt-4\.1", 1_047_576),
+    (r"gpt-5.*chat", 128_000),
+    (r"gpt-5|codex", 272_000),
+    (r"gpt-4o|gpt-4-turbo|chatgpt-4o", 128_000),
+    (r"gpt-4-32k", 32_768),
+    (r"gpt-4", 8_192),
+    (r"gpt-3\.5", 16_385),
+    (r"gpt-oss", 131_072),
+    (r"(^|/)o[134](-|$)", 200_000),
+    (r"gemini", 1_048_576),
+    (r"deepseek", 128_000),
+    (r"mistral-large|mistral-medium|devstral|codestral", 128_000),
+    (r"qwen3-coder", 262_144),
+    (r"grok-4", 256_000),
+    (r"kimi-k2", 128_000),
+)
+_PATTERNS = [(re.compile(pattern, re.IGNORECASE), tokens) for pattern, tokens in _WINDOWS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,3 +342,149 @@ def _estimate_message(message: Message) -> int:
 def _estimate(text: str) -> int:
     others = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
     return ceil((len(text) - others) / _CHARACTERS_PER_TOKEN) + others
+
+
+class Context:
+    """What is sent of a conversation, so that it fits the context window of the model."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt_name: str,
+        tools: Sequence[ToolDefinition],
+        *,
+        session: Session,
+        options: RunOptions,
+        summarizer: ModelRequester,
+        on_usage: Callable[[TokenUsage], object],
+        read_only: Sequence[str] = (),
+    ) -> None:
+        """Watch over the conversation with `model`.
+
+        Args:
+            model: The model, whose window counts unless `options` have one.
+            prompt_name: The name of the prompt, for the event.
+            tools: The tools that every request has.
+            session: Gets a `ContextCompacted` for each compaction.
+            options: The options of the run.
+            summarizer: Sends the requests for summaries.
+            on_usage: Called with the tokens of each such request; it may raise.
+            read_only: The tools that can simply be called again.
+        """
+        self._model = model
+        self._prompt_name = prompt_name
+        self._tool_tokens = estimate_tools(tools)
+        self._session = session
+        self._window = options.context_window or find_context_window(model.model)
+        self._summarizer = summarizer
+        self._on_usage = on_usage
+        self._compaction = Compaction(read_only=frozenset(read_only))
+        self._ratio = 1.0
+
+    def prepare(self, messages: Sequence[Message], step: int) -> tuple[Message, ...]:
+        """Return what to send of the whole conversation, after compaction if it is too long."""
+        sent = self._compaction.apply(messages)
+        if self._window is None or self._count(sent) <= self._window * _FULL:
+            return sent
+        return self._compact(messages, sent, "full", step)
+
+    def retry(
+        self, messages: Sequence[Message], error: ContextTooLongError, step: int
+    ) -> tuple[Message, ...]:
+        """Return what to send after the provider has refused the last request.
+
+        Raises:
+            ContextTooLongError: There is nothing left to leave out.
+        """
+        sent = self._compaction.apply(messages)
+        named = _WINDOW.search(str(error))
+        limit = int(self._count(sent) * _REFUSED)
+        found = int(named[1].replace(",", "")) if named is not None else limit
+        self._window = max(1, min(found, limit, self._window or limit))
+        after = self._compact(messages, sent, "refused", step)
+        if after == sent:
+            raise error
+        return after
+
+    def learn(self, sent: Sequence[Message], usage: TokenUsage) -> None:
+        """Compare the estimate with the tokens that the provider has counted."""
+        estimated = estimate_tokens(sent) + self._tool_tokens
+        if usage.input_tokens and estimated:
+            least, most = _RATIOS
+            self._ratio = min(most, max(least, usage.input_tokens / estimated))
+
+    def _count(self, messages: Sequence[Message]) -> int:
+        return int((estimate_tokens(messages) + self._tool_tokens) * self._ratio)
+
+    def _count_part(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of some messages, without the tools."""
+        return int(estimate_tokens(messages) * self._ratio)
+
+    def _compact(
+        self,
+        messages: Sequence[Message],
+        sent: tuple[Message, ...],
+        reason: CompactionReason,
+        step: int,
+    ) -> tuple[Message, ...]:
+        window, before = self._window or 0, self._compaction
+        tools = int(self._tool_tokens * self._ratio)
+        target, enough = int(window * _TARGET) - tools, int(window * _ENOUGH) - tools
+        count, usage = self._count_part, TokenUsage()
+        found = shorten_results(messages, before, count, target)
+        end = summary_end(messages, found)
+        tokens = count(found.apply(messages))
+        if end is not None and tokens > enough and self._saves(messages, found, end, tokens):
+            text, usage = self._summarize(messages, found, end, window)
+            found = add_summary(messages, found, end, text)
+        found = cut_results(messages, found, count, int(window * _FULL) - tools)
+        self._compaction = found
+        after = found.apply(messages)
+        if after != sent:
+            self._session.dispatch(
+                ContextCompacted(
+                    prompt_name=self._prompt_name,
+                    adapter=self._model.name,
+                    model=self._model.model,
+                    step=step,
+                    reason=reason,
+                    window=window,
+                    tokens_before=self._count(sent),
+                    tokens_after=self._count(after),
+                    shortened=len(found.shortened - before.shortened),
+                    summarized=max(0, found.end - before.end) if found.end != before.end else 0,
+                    summary=found.summary if found.end != before.end else "",
+                    fits=self._count(after) <= window * _FULL,
+                    usage=usage,
+                    session_id=self._session.session_id,
+                )
+            )
+        return after
+
+    def _saves(self, messages: Sequence[Message], found: Compaction, end: int, tokens: int) -> bool:
+        """Return whether a summary would save much: it costs a request, and the prompt cache."""
+        without = replace(found, end=end).apply(messages)
+        return tokens - self._count_part(without) >= (self._window or 0) * _WORTH
+
+    def _summarize(
+        self, messages: Sequence[Message], found: Compaction, end: int, window: int
+    ) -> tuple[str, TokenUsage]:
+        """Return a summary of the first part by the model, empty if it gives none."""
+        text = summary_request(messages, found, end, self._count_part, int(window * _ENOUGH))
+        request = CompletionRequest((UserMessage(text),))
+        try:
+            completion = self._summarizer.send(request)
+        except ProviderError:
+            return "", TokenUsage()  # an outline takes its place
+        self._on_usage(completion.usage)
+        is_usable = completion.stop_reason in ("end", "length") and not completion.tool_calls
+        return completion.text if is_usable else "", completion.usage
+
+
+def find_context_window(model: str) -> int | None:
+    """Return the tokens that a model takes in one request; None if they are not known.
+
+    Args:
+        model: The name of the model, with or without that of its provider.
+    """
+    return next((tokens for pattern, tokens in _PATTERNS if pattern.search(model)), None)

@@ -98,6 +98,7 @@ class ToolExecutor:
         reviews_changes = any(policy.reviews_changes for policy in policies)
         self._context = replace(context, reviews_changes=reviews_changes)
         self._policies = tuple(policies)
+        self._recorders = [each for each in policies if type(each).record is not Policy.record]
         self._needs_diff = any(policy.needs_diff for policy in policies)
         self._max_characters = max_result_characters
         self._cancellation = cancellation
@@ -185,7 +186,7 @@ class ToolExecutor:
                 self._cancellation.check(f"Tool call {call.call.name!r}")
             raise
         if result.success:
-            for policy in self._policies:
+            for policy in self._recorders:
                 policy.record(call, changed)
         return result
 
@@ -196,6 +197,10 @@ class ToolExecutor:
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
             return _run_read_only(call), ()
+        if call.tool.atomic and not call.context.reviews_changes:  # else a denial rolls it back
+            declared, result = call.paths, _call_handler(call)
+            record.paths = declared if result.success else ()
+            return result, record.paths
         bypasses = call.tool.bypasses_filesystem
         with transaction(session, bypasses_filesystem=bypasses) as step:
             if filesystem is not None:
@@ -203,7 +208,7 @@ class ToolExecutor:
                 call = _with_files(call, files)
             before = self._state_before(filesystem)
             result = _call_handler(call)
-            check_cancelled(f"Tool call {call.call.name!r}")  # a command may just have ended early
+            check_cancelled(f"Tool call {call.call.name!r}")  # a command may have ended early
             record.snapshot_ref = step.snapshot_ref
             changed: Sequence[str] = ()
             if result.success:
@@ -229,6 +234,8 @@ class ToolExecutor:
         changed: Sequence[str],
         before: "_Before | None",
     ) -> ToolResult[Any]:
+        if not call.context.reviews_changes:
+            return result
         changes = before.diff() if before is not None and changed else None
         for policy in self._policies:
             reason = policy.review(call, changed, changes)

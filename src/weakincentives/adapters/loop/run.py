@@ -17,7 +17,7 @@ from weakincentives.adapters.errors import (
     StepLimitError,
 )
 from weakincentives.adapters.events import emit_end, emit_start
-from weakincentives.adapters.loop.context import Context
+from weakincentives.adapters.loop.compaction import Context
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.loop.output import ExpectedOutput, expected_output, repair_request
 from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids

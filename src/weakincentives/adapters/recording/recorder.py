@@ -18,7 +18,7 @@ from weakincentives.adapters.recording.format import (
     RequestEncoder,
     to_plain,
 )
-from weakincentives.posix import store_file, sync_directory, write_all
+from weakincentives.posix import store_private
 from weakincentives.serde import encode
 
 
@@ -93,16 +93,5 @@ class RecordingAdapter(ProviderAdapter):
 
     def _write(self, line: object) -> None:
         data = self._data + encode(line) + b"\n"
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            store_file(
-                directory,
-                self._path.name,
-                lambda target: write_all(target, data),
-                permissions=0o600,
-                durable=True,
-            )
-            self._data = data
-            sync_directory(directory)
-        finally:
-            os.close(directory)
+        store_private(self._path, data)
+        self._data = data

@@ -19,6 +19,7 @@ from mcp import Client
 from mcp.types import CallToolResult, Implementation, TextContent
 
 from weakincentives import __version__
+from weakincentives.cli import runs
 from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
 from weakincentives.cli.run.action import Action
@@ -34,18 +35,6 @@ from weakincentives.cli.run.sandbox import (
     resolve_variables,
 )
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
-from weakincentives.cli.runs import (
-    MCP_MODEL,
-    Status,
-    begin_run,
-    copy_name,
-    new_run,
-    new_session_id,
-    note_changes,
-    place_id,
-    steps_path,
-    update_run,
-)
 from weakincentives.cli.state import calls_path, history_path, state_directory
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
@@ -93,7 +82,7 @@ class _Place:
         """The command for the person who decides about the changes; None in place."""
         if self.copy is None:
             return None
-        return f"wink review {shlex.quote(place_id(self.copy.place))}"
+        return f"wink review {shlex.quote(runs.place_id(self.copy.place))}"
 
 
 def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> None:
@@ -105,9 +94,9 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
     if not options.read_only:
         hosts = settings["allow_host"] or ()
         sandbox = resolve_sandbox(settings["sandbox"], hosts, options.directory)
-    session = Session(session_id=new_session_id())
+    session = Session(session_id=runs.new_session_id())
     with ExitStack() as stack:
-        run = stack.enter_context(new_run(session.session_id, options.directory))
+        run = stack.enter_context(runs.new_run(session.session_id, options.directory))
         place = stack.enter_context(_open_place(options, settings, run))
         stack.enter_context(_record(options, settings, session, place))
         workspace = _create_workspace(options, settings, session, place, sandbox, stack)
@@ -174,12 +163,12 @@ def _open_place(
         with HostFilesystem(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
         ) as filesystem:
-            begin_run(run, task=_TASK, model=MCP_MODEL)
+            runs.begin_run(run, task=_TASK, model=runs.MCP_MODEL)
             yield _Place(options.directory, filesystem, run)
-        update_run(run, status="done")
+        runs.update_run(run, status="done")
         return
     copy = create_copy(options.directory, settings["exclude"] or (), run, LinesView())
-    begin_run(run, task=_TASK, model=MCP_MODEL)
+    runs.begin_run(run, task=_TASK, model=runs.MCP_MODEL)
     with (
         name_copy_on_error(run),
         _finish_copy(copy),
@@ -203,25 +192,25 @@ def _check_history(options: ServeOptions) -> None:
 @contextmanager
 def _finish_copy(copy: WorkingCopy) -> Generator[None, None, None]:
     """At the end remove a copy without changes; else say how to decide about them."""
-    status: Status = "failed"
+    status: runs.Status = "failed"
     try:
         yield
         status = "done"
     finally:
-        update_run(copy.place, status=status)
+        runs.update_run(copy.place, status=status)
         _keep_changes(copy)
 
 
 def _keep_changes(copy: WorkingCopy) -> None:
     with Review(copy) as review:
-        note_changes(review)
+        runs.note_changes(review)
         count = len(review.diff.entries)
         outcome = Decision(review, is_silent=True).resolve(Action("keep")).outcome
     if outcome == "kept":
         paths = "1 path was" if count == 1 else f"{count:,} paths were"
         echo(
             f"{paths} changed in the copy of {display_path(str(copy.original))}; to decide:"
-            f" wink review {shlex.quote(place_id(copy.place))}"
+            f" wink review {shlex.quote(runs.place_id(copy.place))}"
         )
 
 
@@ -248,7 +237,7 @@ def _record(
         details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": derived.paths}
         recorder = SessionRecorder(
             session,
-            steps_path(place.run),
+            runs.steps_path(place.run),
             place.filesystem,
             details=details,
             leave_out=derived,
@@ -281,14 +270,14 @@ def _finish_recording(
             dump_session_tree(session, Path(dump).expanduser())
     except (WinkError, OSError, ValueError) as error:
         echo(f"wink: the dump was not written: {describe_error(error)}")
-    name = shlex.quote(place_id(place.run))
+    name = shlex.quote(runs.place_id(place.run))
     echo(f"Every call: wink log {name}; in the browser: wink debug {name}")
 
 
 def _describe(options: ServeOptions, place: _Place) -> dict[str, object]:
     return {
         "workspace": str(options.directory),
-        "copy": None if place.copy is None else copy_name(place.copy.place),
+        "copy": None if place.copy is None else runs.copy_name(place.copy.place),
         "dialect": options.dialect,
         "read_only": options.read_only,
     }
@@ -358,7 +347,7 @@ def _review_options(place: _Place) -> dict[str, Any]:
         if client.name not in names and len(names) < _MAX_CLIENTS:
             names.append(client.name)
             with suppress(OSError):  # a full disk must not end the call
-                update_run(copy.place, task=f"{_TASK}: {', '.join(names)}")
+                runs.update_run(copy.place, task=f"{_TASK}: {', '.join(names)}")
 
     copy = place.copy
     hint = (

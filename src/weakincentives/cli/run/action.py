@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from weakincentives.cli.config import ConfigError
+from weakincentives.cli.state import ConfigError
 from weakincentives.contrib.review import CommitError
 from weakincentives.contrib.review.commit import require_repository
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from weakincentives.adapters import Message, UserMessage
-from weakincentives.cli.config import ConfigError
+from weakincentives.cli.state import ConfigError
 from weakincentives.contrib.digest.budget import format_size, quote_path
 from weakincentives.prompt import Media, quote_data
 

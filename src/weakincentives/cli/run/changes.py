@@ -1,19 +1,26 @@
-"""The changes of a run in words and as data: what was changed, applied, in conflict or left."""
+"""The changes of a run in words and as data: applied, in conflict, left, committed, in a patch."""
 
 import shlex
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.run.selection import exclude_paths
+from weakincentives.cli.runs import read_run
+from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.units import format_count
-from weakincentives.contrib.review import Applied, Conflict, Kept, Review
+from weakincentives.contrib.review import Applied, Committed, Conflict, Kept, Review
+from weakincentives.contrib.review.commit import create_message
 from weakincentives.posix import display_path
 
 _GIT = ".git"
 _MAX_WITHHELD = 5
 _MAX_COMPARED = 3
+_MAX_NAMED = 20
 
 
 def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
@@ -105,3 +112,97 @@ def conflict_commands(
 
 def _skip_options(paths: Sequence[str]) -> str:
     return "".join(f" --skip {shlex.quote(path)}" for path in paths)
+
+
+# --- commits ---
+
+
+def commit_message(review: Review) -> str:
+    """Return the message for the changes of a run: its task, and the answer of the model."""
+    record = read_run(review.copy.place)
+    if record is None:
+        return create_message("Apply the changes of a run")
+    return create_message(escape_controls(record.task), escape_controls(record.answer))
+
+
+def describe_commit(made: Committed) -> dict[str, Any]:
+    """Return a commit as data."""
+    return {
+        "commit": made.commit or None,
+        "branch": made.branch or None,
+        "not_committed": [
+            {"path": path, "reason": reason} for path, reason in made.left_out.items()
+        ],
+    }
+
+
+def commit_lines(made: Committed, *, is_new_branch: bool) -> Iterator[str]:
+    """Yield what was committed and what was not, and what can be done with a new branch."""
+    if made.commit:
+        kind = "the new branch " if is_new_branch else ""
+        where = f"on {kind}{made.branch}" if made.branch else "on no branch"
+        yield f"Committed {format_count(len(made.paths), 'file')} {where} as {made.commit[:10]}."
+    else:
+        yield "Nothing was committed."
+    for path, reason in list(made.left_out.items())[:_MAX_NAMED]:
+        yield f"not committed: {display_path(path)} ({reason})"
+    if len(made.left_out) > _MAX_NAMED:
+        yield f"not committed: {len(made.left_out) - _MAX_NAMED} more"
+    if made.hooks:
+        yield f"Hooks of the repository were not run: {', '.join(made.hooks)}"
+    if made.commit and is_new_branch:
+        yield f"  git switch {shlex.quote(made.branch)}  to go there"
+    if made.hooks:
+        # the option leaves out what the user has staged
+        there = ", there" if is_new_branch else ""
+        yield f"  git commit --amend --only --no-edit  to run the hooks{there}"
+    if made.commit and is_new_branch:
+        yield f"  git branch -D {shlex.quote(made.branch)}  to remove it"
+
+
+# --- patches ---
+
+
+def write_patch(review: Review, patch: Path, paths: Sequence[str] | None) -> str:
+    """Save changes as a patch; return the command that applies it.
+
+    Raises:
+        FileExistsError: The file exists.
+        ValueError: A patch cannot express any of the changes.
+    """
+    if patch.exists():
+        raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
+    return patch_command(review.copy.original, review.save_patch(patch, paths=paths))
+
+
+def print_patch(review: Review, paths: Sequence[str] | None) -> None:
+    """Print changes as a patch on standard output."""
+    with tempfile.TemporaryDirectory(prefix="wink-") as directory:
+        data = review.save_patch(Path(directory) / "patch", paths=paths).read_bytes()
+    if is_terminal(sys.stdout):
+        echo(data.decode("utf-8", "replace"), err=False, newline=False)
+    else:
+        sys.stdout.buffer.write(data)  # a patch is bytes
+        sys.stdout.flush()
+
+
+def omission_lines(review: Review) -> Iterator[str]:
+    """Yield what a patch of all changes leaves out; nothing if it has everything."""
+    omitted = [each for each in review.omissions() if not is_git_index(each.path)]
+    if omitted:
+        yield "The patch leaves out:"
+    yield from (f"  {each}" for each in omitted[:_MAX_NAMED])
+    if len(omitted) > _MAX_NAMED:
+        yield f"  and {len(omitted) - _MAX_NAMED} more"
+
+
+def patch_command(original: Path, patch: Path) -> str:
+    """Return the command that applies a patch from any directory.
+
+    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
+    """
+    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
+    option = (
+        "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
+    )
+    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"

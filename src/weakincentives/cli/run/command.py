@@ -1,6 +1,6 @@
 """`wink run`: a model works on a task in a copy of a directory, and the user decides.
 
-Nothing changes the directory itself before that decision.
+Nothing changes the directory itself before that decision. `wink resume` continues from any step.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from weakincentives.adapters import EFFORTS, PROVIDERS, CancellationToken, RunOptions
+from weakincentives.cli import runs
 from weakincentives.cli.config import (
     AUTO,
     DIALECT_CHOICES,
@@ -30,7 +31,7 @@ from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
-from weakincentives.cli.run.recovery import find_edits
+from weakincentives.cli.run.recovery import compare_copy
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.sandbox import (
     RunSandbox,
@@ -38,7 +39,7 @@ from weakincentives.cli.run.sandbox import (
     resolve_sandbox,
     resolve_variables,
 )
-from weakincentives.cli.run.start import JobOptions, Start
+from weakincentives.cli.run.start import JobOptions, Start, add_instruction
 from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
@@ -46,17 +47,9 @@ from weakincentives.cli.run.workspace import (
     name_copy_on_error,
     resolve_workspace,
 )
-from weakincentives.cli.runs import (
-    begin_run,
-    find_last_run,
-    new_run,
-    new_session_id,
-    run_directory,
-    steps_path,
-    update_run,
-)
-from weakincentives.cli.steps import open_steps
+from weakincentives.cli.steps import open_timeline
 from weakincentives.cli.terminal import disable_echo
+from weakincentives.contrib.review.records import open_files
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.runtime.session import Session
@@ -65,7 +58,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_TASK_LENGTH = 1024 * 1024
 _PROVIDERS = ", ".join(f"{each}:MODEL" for each in PROVIDERS)
-EPILOG = """\b
+_EPILOG = """\b
 Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
 143 and 129 terminated by SIGTERM and SIGHUP.
@@ -83,7 +76,7 @@ class OutputOptions:
     quiet: bool = False
 
 
-def run_options(command: F) -> F:
+def _run_options(command: F) -> F:
     """Add the options that `wink run` and `wink resume` share."""
     options = (
         click.option(
@@ -187,7 +180,7 @@ def run_options(command: F) -> F:
     return command
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=_EPILOG)
 @click.argument("task", required=False)
 @click.option(
     "--continue",
@@ -223,7 +216,7 @@ def run_options(command: F) -> F:
     metavar="FILE",
     help="Record the conversation; scripted:FILE replays it.",
 )
-@run_options
+@_run_options
 def command(
     *,
     task: str | None,
@@ -249,17 +242,12 @@ def command(
         if no_dump or options["exclude"]:
             option = "--no-dump" if no_dump else "--exclude"
             raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
-        found = find_last_run(original)
-        with open_steps(found) as timeline:
-            code = resume_run(
-                EarlierRun(found, timeline),
-                None if task is None else _read_task(task),
-                original,
-                output,
-                config,
-                options,
-                record=record,
-                attachments=attachments,
+        found = runs.find_last_run(original)
+        with open_timeline(found) as timeline:
+            run = EarlierRun(found, timeline)
+            instruction = None if task is None else _read_task(task)
+            code = _continue_run(
+                run, instruction, original, output, config, options, attachments, record
             )
         raise click.exceptions.Exit(code)
     if task is None:
@@ -268,8 +256,8 @@ def command(
 
     @contextmanager
     def begin(view: View) -> Generator[Start, None, None]:
-        session = Session(session_id=new_session_id())
-        with new_run(session.session_id, original) as place:
+        session = Session(session_id=runs.new_session_id())
+        with runs.new_run(session.session_id, original) as place:
             yield Start(create_copy(original, settings["exclude"] or (), place, view), session)
 
     code = execute_job(
@@ -285,16 +273,58 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-def resume_run(
+@click.command(epilog=_EPILOG)
+@click.argument("run", shell_complete=runs.complete_run)
+@click.argument("instruction", required=False)
+@click.option("--at", "step", metavar="STEP", help="Continue from this step; by default the last.")
+@click.option("--name", metavar="NAME", help="Name of the branch, if other steps follow already.")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory to apply changes to; by default the one that the run worked on.",
+)
+@_run_options
+def resume(
+    *,
+    run: str,
+    instruction: str | None,
+    attach: tuple[str, ...],
+    step: str | None,
+    name: str | None,
+    workspace: Path | None,
+    action: Action,
+    config: str | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Continue a run, or begin again at any of its steps, with its session and conversation.
+
+    RUN is the ID of a run or its beginning, a path, or last. INSTRUCTION is what the model shall
+    do next; without it, an interrupted run is continued. The run continues in its working copy;
+    with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
+    choose others.
+    """
+    output = OutputOptions(action, as_json=as_json, quiet=quiet)
+    found = runs.find_run(run, "steps")
+    with open_timeline(found) as timeline:
+        earlier = EarlierRun(found, timeline, step=step, branch=name)
+        original = earlier.find_original(workspace)
+        attachments = load_attachments(attach)
+        code = _continue_run(earlier, instruction, original, output, config, options, attachments)
+    raise click.exceptions.Exit(code)
+
+
+def _continue_run(
     run: EarlierRun,
     instruction: str | None,
     original: Path,
     output: OutputOptions,
     config: str | None,
     options: Mapping[str, object],
-    *,
+    attachments: Sequence[Attachment],
     record: Path | None = None,
-    attachments: Sequence[Attachment] = (),
 ) -> int:
     """Continue an earlier run; return the exit code."""
     if attachments and instruction is None:
@@ -338,40 +368,35 @@ def execute_job(
         check_options(adapter, options.model_options)
         with disable_echo():
             start = stack.enter_context(begin(view))
-            copy, continuation, since = start.copy, start.continuation, start.since
+            copy = start.copy
             if is_recorded:
-                options = replace(options, steps=steps_path(run_directory(copy.place)))
+                options = replace(options, steps=runs.steps_path(runs.run_directory(copy.place)))
             stack.enter_context(name_copy_on_error(copy.place))
             print_start(view, copy, adapter, options)
         report = Report(view, copy, is_silent=output.as_json)
         while True:
-            job = Job(
-                options,
-                copy,
-                adapter,
-                view=view,
-                session=start.session,
-                cancellation=cancellation,
-                continuation=continuation,
-            )
+            job = Job(options, start, adapter, view=view, cancellation=cancellation)
             with disable_echo():
-                begin_run(
-                    copy.place,
-                    task=options.task,
-                    model=f"{adapter.name}:{adapter.model}",
-                    since=since,
-                )
+                model = f"{adapter.name}:{adapter.model}"
+                runs.begin_run(copy.place, task=options.task, model=model, since=start.since)
                 result = job.run()
-                update_run(copy.place, status=result.status, answer=result.answer)
-            ending = report.finish(result, output.action, since)
+                runs.update_run(copy.place, status=result.status, answer=result.answer)
+            ending = report.finish(result, output.action, start.since)
             if ending.reply is None:
                 return ending.exit_code
             assert ending.state is not None
-            state = find_edits(copy, ending.state)
-            since = state.snapshot
+            with open_files(copy) as files:
+                state = compare_copy(files, files.view(ending.state))
             options = replace(options, task=ending.reply, attachments=())
             text = "\n\n".join(filter(None, (ending.reply, state.note)))
-            continuation = job.continue_with(result, text)
+            start = Start(
+                copy,
+                start.session,
+                add_instruction(result.messages, text),
+                result.last_step,
+                instruction=text,
+                since=state.snapshot,
+            )
             cancellation = CancellationToken()
 
 

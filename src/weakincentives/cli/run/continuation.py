@@ -7,7 +7,7 @@ new copy gets the files of that step. All of them are in the directory of the ru
 
 import os
 import shlex
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,42 +17,29 @@ import click
 
 from weakincentives.adapters import Message, SystemMessage
 from weakincentives.adapters.messages import complete_results, load_messages
+from weakincentives.cli import runs
 from weakincentives.cli.config import (
     KEYS,
+    SAFE_PROVIDERS,
     ConfigError,
     Setting,
     Settings,
     describe_server,
     load_settings,
 )
-from weakincentives.cli.run.recovery import CopyState, compare_with_step, list_names
-from weakincentives.cli.run.start import Continuation, Start, add_instruction, is_answered
+from weakincentives.cli.run.recovery import CopyState, compare_copy
+from weakincentives.cli.run.start import Start, add_instruction, is_answered
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
-from weakincentives.cli.runs import (
-    RunFiles,
-    RunRecord,
-    copy_name,
-    is_copy_name,
-    is_incomplete,
-    new_copy,
-    new_run,
-    new_session_id,
-    place_id,
-    read_run,
-    run_directory,
-    short_id,
-    steps_path,
-)
 from weakincentives.cli.state import exclusive_lock, state_exclusions
-from weakincentives.cli.steps import StepArgument, parse_step
+from weakincentives.cli.steps import BY_USER, copies_by_step, find_head, parse_step
 from weakincentives.cli.terminal import shorten
+from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import copy_of_states
-from weakincentives.contrib.review.records import read_record, workspace_path
+from weakincentives.contrib.review.records import open_files, read_record, workspace_path
 from weakincentives.filesystem import SkippedEntry
 from weakincentives.runtime.timeline import (
-    StepRecord,
     Timeline,
     TimelineError,
     import_history,
@@ -61,19 +48,10 @@ from weakincentives.runtime.timeline import (
 # what a timeline may decide: it may come from somebody else, so it chooses neither a server nor
 # a key, nor where commands run
 _RECORDED_SETTINGS = (
-    "dialect",
-    "max_tokens",
-    "max_steps",
-    "deadline",
-    "digest",
-    "project_instructions",
-    "effort",
-    "temperature",
-    "context_window",
-    "command_timeout",
-    "test_rounds",
+    *("dialect", "max_tokens", "max_steps", "deadline", "digest", "project_instructions"),
+    *("effort", "temperature", "command_timeout", "test_rounds"),
+    "context_window",  # with the same model only
 )
-_SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
 _MAX_TASK = 60  # characters
 
 
@@ -82,7 +60,7 @@ class EarlierRun:
 
     def __init__(
         self,
-        run: RunFiles,
+        run: runs.RunFiles,
         timeline: Timeline,
         *,
         step: str | None = None,
@@ -107,8 +85,11 @@ class EarlierRun:
         self._timeline = timeline
         self._branch = branch
         self._can_reuse = step is None
-        self._copies = copies_by_step(timeline)
-        self.step: int = self._find_step(step)
+        self.step: int = (
+            find_head(run, timeline)
+            if step is None
+            else parse_step(step, with_path=False).resolve(timeline)
+        )
         self.details: Mapping[str, Any] = _recorded_details(timeline, self.step)
 
     def find_original(self, workspace: Path | None) -> Path:
@@ -143,9 +124,7 @@ class EarlierRun:
         given = dict(settings.given)
         model = run.get("model")
         is_same_model = options.get("model") in (None, model)
-        for key in _RECORDED_SETTINGS:
-            if key == "context_window" and not is_same_model:
-                continue
+        for key in _RECORDED_SETTINGS if is_same_model else _RECORDED_SETTINGS[:-1]:
             if options.get(key) is None and run.get(key) is not None:
                 try:
                     given[key] = Setting(KEYS[key].parse(run[key]), source, is_foreign=True)
@@ -156,7 +135,7 @@ class EarlierRun:
                     ) from error
         if options.get("model") is None and isinstance(model, str) and settings["model"] != model:
             url = run.get("base_url")
-            is_safe = model.partition(":")[0] in _SAFE_PROVIDERS
+            is_safe = model.partition(":")[0] in SAFE_PROVIDERS
             own = describe_server(settings["base_url"])
             if not is_safe or url != own or (own is None and settings["api_key_env"]):
                 server = "" if url is None else f" --base-url {url}"
@@ -173,8 +152,7 @@ class EarlierRun:
         Raises:
             UsageError: The run had ended, and there is no instruction.
         """
-        messages = self._messages()
-        if instruction is None and is_answered(messages):
+        if instruction is None and is_answered(self._messages()):
             command = f'wink resume {shlex.quote(self._run.name)} "..."'
             raise click.UsageError(
                 f"The run had ended at step {self.step}; say what to do next: {command}"
@@ -185,14 +163,18 @@ class EarlierRun:
     def begin(self, original: Path, instruction: str | None, view: View) -> Generator[Start]:
         """Lock the run, and continue in a working copy with the files of the step."""
         with self._open_run(original) as run:
-            self._check_unchanged()
+            if self._timeline.refresh():
+                raise click.ClickException(
+                    f"The run {self._run.name} was continued meanwhile; try again"
+                )
             copy = self._find_copy(run, original)
             if copy is not None and not _is_applied(copy):
-                yield self._reuse_copy(copy, instruction, view)
+                yield self._use_copy(copy, instruction, view)
                 return
-            with new_copy(run, self._describe_run(original)) as place:
+            with runs.new_copy(run, self._describe_run(original)) as place:
                 if copy is not None:
-                    yield self._copy_again(copy, place, instruction, view)
+                    again = create_copy(original, copy.exclude, place, view)
+                    yield self._use_copy(again, instruction, view, is_new=True)
                 else:
                     yield self._copy_step(original, place, instruction, view)
 
@@ -200,23 +182,23 @@ class EarlierRun:
     def _open_run(self, original: Path) -> Generator[Path]:
         """Lock the directory of the run; a recording from elsewhere becomes a run first."""
         if self._run.place is not None:
-            run = run_directory(self._run.place)
+            run = runs.run_directory(self._run.place)
             with exclusive_lock(run):
                 yield run
             return
-        name = short_id(new_session_id())
-        with new_run(self._timeline.header.session_id, original, name) as run:
-            import_history(self._run.steps, steps_path(run), workspace_path(run))
+        name = runs.short_id(runs.new_session_id())
+        with runs.new_run(self._timeline.header.session_id, original, name) as run:
+            import_history(self._run.steps, runs.steps_path(run), workspace_path(run))
             yield run
 
-    def _describe_run(self, original: Path) -> RunRecord:
+    def _describe_run(self, original: Path) -> runs.RunRecord:
         """Return the record of the run for a new copy."""
         header = self._timeline.header
-        known = None if self._run.place is None else read_run(self._run.place)
+        known = self._run.record
         if known is not None:
             return replace(known, original=str(original))
         task, model = (str(self.details.get(name) or "") for name in ("task", "model"))
-        return RunRecord(str(header.session_id), task, model, header.created_at, str(original))
+        return runs.RunRecord(str(header.session_id), task, model, header.created_at, str(original))
 
     # --- copies ---
 
@@ -226,11 +208,11 @@ class EarlierRun:
         Raises:
             ClickException: It is there and cannot be used; a new one would not have its edits.
         """
-        name = self._copies.get(self.step)
+        name = copies_by_step(self._timeline).get(self.step)
         if name is None or not self._can_reuse or self._run.place is None:
             return None
         place = run / name
-        if not workspace_path(place).is_dir() or is_incomplete(place):
+        if not workspace_path(place).is_dir() or runs.is_incomplete(place):
             return None
         try:
             copy = open_copy(place)
@@ -241,45 +223,34 @@ class EarlierRun:
             ) from error
         return copy if copy.original == original else None
 
-    def _check_unchanged(self) -> None:
-        if self._timeline.refresh():
-            raise click.ClickException(
-                f"The run {self._run.name} was continued meanwhile; try again"
-            )
-
-    def _reuse_copy(self, copy: WorkingCopy, instruction: str | None, view: View) -> Start:
+    def _use_copy(
+        self, copy: WorkingCopy, instruction: str | None, view: View, *, is_new: bool = False
+    ) -> Start:
+        """Continue with the files of a copy as they are, and say what differs from the step."""
         found = load_messages(self._timeline.messages(self.step))
-        was_in_call = len(complete_results(found)) > len(found)
-        state = self._compare(copy, view, was_in_call=was_in_call)
-        started = self._start(copy, state, instruction, view)
-        if instruction is not None:
-            return started
-        record = read_run(copy.place)  # the round continues in which the run was stopped
-        return replace(started, since=None if record is None else record.since)
-
-    def _compare(self, copy: WorkingCopy, view: View, *, was_in_call: bool) -> CopyState:
-        files, paths = self._timeline.files(self.step), self._timeline.entries(self.step)
-        with view.show_activity(lambda: "looking for changes in the copy"):
-            found = compare_with_step(copy, files, paths, was_in_call=was_in_call)
-        undone = {path for each in self._recent_undos() for path in each.files.paths}
-        return replace(found, edited=tuple(sorted({*found.edited, *undone})))
-
-    def _recent_undos(self) -> Iterator[StepRecord]:
-        """Yield the undos since the last step of the model, which does not know about them."""
+        was_in_call = not is_new and len(complete_results(found)) > len(found)
+        last, paths = self._timeline.files(self.step), self._timeline.entries(self.step)
+        with (
+            view.show_activity(lambda: "looking for changes in the copy"),
+            open_files(copy) as files,  # this rolls back a call or an undo that was interrupted
+        ):
+            state = compare_copy(files, last, paths, was_in_call=was_in_call)
+        # the model knows neither undos nor edits since its last step
+        others: set[str] = set()
         for number in reversed(self._timeline.ancestors(self.step)):
             step = self._timeline.step(number)
-            if "undoes" not in step.details:
-                return
-            yield step
-
-    def _copy_again(
-        self, before: WorkingCopy, place: Path, instruction: str | None, view: View
-    ) -> Start:
-        copy = create_copy(before.original, before.exclude, place, view)
-        state = self._compare(copy, view, was_in_call=False)
-        return self._start(copy, state, instruction, view, is_new=True)
+            if BY_USER not in step.details:
+                break
+            others.update(step.paths)
+        state = replace(state, edited=tuple(sorted(others.union(state.edited))))
+        started = self._start(copy, state, instruction, view, is_new=is_new)
+        record = runs.read_run(copy.place)
+        if is_new or instruction is not None or record is None:
+            return started
+        return replace(started, since=record.since)  # the round continues that was stopped
 
     def _copy_step(self, original: Path, place: Path, instruction: str | None, view: View) -> Start:
+        """Continue with the files of the step in a new copy."""
         exclude = {*map(str, self.details.get("exclude") or ()), *state_exclusions(original)}
         try:
             with view.show_activity(lambda: f"restoring the files of step {self.step}"):
@@ -303,54 +274,41 @@ class EarlierRun:
         instruction: str | None,
         view: View,
         *,
-        is_new: bool = False,
-        skipped: list[SkippedEntry] | None = None,
+        is_new: bool,
+        skipped: Sequence[SkippedEntry] = (),
     ) -> Start:
-        edited = () if state is None else state.edited
-        task = shorten(str(self.details.get("task") or ""), _MAX_TASK)
-        lines = [f"continuing at step {self.step}: {task}"]
-        lines += [f"  not restored: {each}" for each in skipped or ()]
-        title = None
+        task = self.details.get("task")
+        lines = [f"continuing at step {self.step}: {shorten(str(task or ''), _MAX_TASK)}"]
+        lines += [f"  not restored: {each}" for each in skipped]
+        title, edited = None, () if state is None else state.edited
         if state is not None and edited:
             title = f"changed {state.author}"
-            undo = f"wink undo {place_id(copy.place)} {self._timeline.last + 1} --only PATH"
+            undo = f"wink undo {runs.place_id(copy.place)} {self._timeline.last + 1} --only PATH"
             lines.append(f"  kept, {title} since the last step: {list_names(edited)}")
             lines.append(f"  to undo such a change: {undo}")
-        steps = steps_path(run_directory(copy.place))
         facts = {
             "step": self.step,
-            "task": self.details.get("task"),
-            "timeline": str(steps),
+            "task": task,
+            "timeline": str(runs.steps_path(runs.run_directory(copy.place))),
             "is_new_copy": is_new,
             "was_in_call": state is not None and state.was_in_call,
             "edited": list(edited),
-            "skipped": [each.path for each in skipped or ()],
+            "skipped": [each.path for each in skipped],
         }
         view.emit("resumed", facts, "\n".join(lines))
         text = "\n\n".join(filter(None, (instruction, "" if state is None else state.note)))
-        messages = self._messages()
-        session = self._timeline.session(self.step, unknown="data")
-        continuation = Continuation(
-            session,
-            add_instruction(messages, text) if text else messages,
+        return Start(
+            copy,
+            self._timeline.session(self.step, unknown="data"),
+            add_instruction(self._messages(), text) if text else self._messages(),
             self.step,
             self._branch,
-            instruction=text or None,
-            title=title,
+            text or None,
+            title,
+            None if state is None else state.snapshot,
         )
-        return Start(copy, session, continuation, None if state is None else state.snapshot)
 
     # --- steps ---
-
-    def _find_step(self, step: str | None) -> int:
-        if step is not None:
-            found = parse_step(step)
-            if found is None or found.path is not None:
-                raise click.UsageError(
-                    f"Not a step: {step!r}; a step is a number, or @NAME for a branch"
-                )
-            return StepArgument(found.name).resolve(self._timeline)
-        return find_head(self._run, self._timeline)
 
     def _messages(self) -> tuple[Message, ...]:
         """Return the conversation at the step; every call in it has a result."""
@@ -360,27 +318,6 @@ class EarlierRun:
             pending = self.details.get("instruction" if messages else "task")
             return add_instruction(messages, str(pending)) if pending else messages
         return messages
-
-
-def find_head(run: RunFiles, timeline: Timeline) -> int:
-    """Return the last step in the copy that was named, or else the last of all."""
-    if run.place is None or not run.is_further_copy:
-        return timeline.last
-    name = copy_name(run.place)
-    steps = [number for number, copy in copies_by_step(timeline).items() if copy == name]
-    return max(steps, default=timeline.last)
-
-
-def copies_by_step(timeline: Timeline) -> dict[int, str | None]:
-    """Return the name of the working copy in which each step was recorded."""
-    found: dict[int, str | None] = {}
-    for step in timeline.steps:
-        run: object = step.details.get("run") or step.details.get("mcp")
-        above = None if step.parent is None else found[step.parent]
-        if isinstance(run, Mapping):
-            above = cast("Mapping[str, Any]", run).get("copy")
-        found[step.number] = above if is_copy_name(above) else None
-    return found
 
 
 def _recorded_details(timeline: Timeline, at: int) -> Mapping[str, Any]:

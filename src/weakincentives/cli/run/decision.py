@@ -16,18 +16,22 @@ import click
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.changes import (
+    commit_lines,
+    commit_message,
     comparison_lines,
     conflict_commands,
     describe_applied,
     describe_changes,
+    describe_commit,
     describe_conflicts,
     describe_kept_paths,
     is_git_index,
+    omission_lines,
+    print_patch,
     withheld_lines,
+    write_patch,
 )
-from weakincentives.cli.run.commit import commit_lines, commit_message, describe_commit
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.patch import omission_lines, print_patch, write_patch
 from weakincentives.cli.run.question import find_command, prompt, read_text, wrap_options
 from weakincentives.cli.run.resolution import Outcome, Resolution
 from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from weakincentives.cli.config import user_file
-from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
-from weakincentives.cli.units import format_count
+from weakincentives.cli.units import format_count, shorten_home
 from weakincentives.contrib.digest import (
     DEFAULT_INSTRUCTION_TOKENS,
     InstructionFile,

@@ -7,7 +7,8 @@ happens. What the rollback of a command displaced is kept, because it may be a s
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,10 @@ from weakincentives.cli.run.instructions import prepare_instructions
 from weakincentives.cli.run.network import count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
+from weakincentives.cli.run.recovery import changed_paths
 from weakincentives.cli.run.result import JobResult
-from weakincentives.cli.run.rollback import DisplacedFiles
 from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
-from weakincentives.cli.run.start import (
-    Continuation,
-    JobOptions,
-    add_instruction,
-)
+from weakincentives.cli.run.start import JobOptions, Start
 from weakincentives.cli.run.verification import (
     TestCommand,
     TestRun,
@@ -43,11 +40,10 @@ from weakincentives.cli.run.verification import (
     show_test,
 )
 from weakincentives.cli.run.view import View
-from weakincentives.cli.runs import copy_name
+from weakincentives.cli.runs import copy_name, read_run, update_run
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.evaluation import create_engine
-from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
@@ -70,9 +66,11 @@ from weakincentives.runtime import (
     BudgetTracker,
     Deadline,
     DeadlineExceededError,
+    RollbackResult,
     TokenUsage,
+    ToolInvoked,
 )
-from weakincentives.runtime.session import Session, append_all, dump_session_tree
+from weakincentives.runtime.session import append_all, dump_session_tree
 from weakincentives.runtime.timeline import SessionRecorder
 from weakincentives.sandbox import (
     NetworkConnection,
@@ -89,47 +87,37 @@ _ADVICE: Mapping[type[BaseException], str] = {
 }
 
 
-@dataclass(slots=True)
-class _Recording:
-    """The timeline of a run, and why it is missing or incomplete."""
-
-    path: Path | None = None
-    problem: str | None = None
-    last_step: int | None = None
-    displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-
-
 class Job:
     """A model at work on the files of a working copy."""
 
     def __init__(
         self,
         options: JobOptions,
-        copy: WorkingCopy,
+        start: Start,
         adapter: ProviderAdapter,
         *,
         view: View,
-        session: Session,
         cancellation: CancellationToken,
-        continuation: Continuation | None = None,
     ) -> None:
-        """Work in `copy`; `cancellation` and Ctrl-C end the run."""
+        """Work in the copy of `start`; `cancellation` and Ctrl-C end the run."""
         self._options = options
-        self._copy = copy
+        self._start = start
+        self._copy = start.copy
         self._adapter = adapter
         self._view = view
         self._cancellation = cancellation
-        self._continuation = continuation
-        self._session = session
+        self._session = start.session
         if options.sandbox.hosts:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)
         self._sandbox: ShellSandbox | None = None
-        self._cache = open_cache(copy.original, os.environ)
+        self._cache = open_cache(start.copy.original, os.environ)
         self._digest_tokens: int | None = None
         self._tests: list[TestRun] = []
         self._progress: Progress | None = None
         self._derived: DerivedFiles | None = None
+        self._displaced: dict[int, tuple[str, ...]] = {}
+        self._rollbacks: list[RollbackResult] = []  # of commands in the call that runs
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -149,16 +137,10 @@ class Job:
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
             prompt = self._create_prompt(section, filesystem)
-            with self._record(filesystem) as recording:
+            with self._record(filesystem) as facts:
                 result = self._stop_background(self._evaluate(prompt))
-            result = replace(
-                result,
-                timeline=recording.path,
-                timeline_error=recording.problem,
-                last_step=recording.last_step,
-                left_out=() if self._derived is None else tuple(self._derived.paths),
-                displaced=recording.displaced,
-            )
+            left_out = () if self._derived is None else tuple(self._derived.paths)
+            result = replace(result, left_out=left_out, displaced=self._displaced, **facts)
             return self._dump(result, filesystem)
 
     def _stop_background(self, result: JobResult) -> JobResult:
@@ -169,40 +151,64 @@ class Job:
         return replace(result, stopped=stopped, traffic=traffic)
 
     @contextmanager
-    def _record(self, filesystem: HostFilesystem) -> Generator["_Recording", None, None]:
-        """Record the steps of the run; if that fails, the run continues without it."""
-        recording = _Recording()
-        recorder = None
-        displaced = DisplacedFiles(self._copy, filesystem)
-        stack = ExitStack()
-        if self._options.steps is not None:
-            try:
-                recorder = self._start_recording(self._options.steps, filesystem)
-                recording.path = recorder.path
-                stack.enter_context(displaced.record(self._session, recorder))
-            except (WinkError, OSError, ValueError) as error:
-                recording.problem = _describe(error)
-        try:
-            yield recording
-        finally:
-            stack.close()
-            recording.displaced = displaced.paths
-            if recorder is not None:
-                recorder.close()
-                recording.problem = recorder.problem
-                recording.last_step = recorder.last or None
-                if not recorder.last:  # not even the first step could be recorded
-                    recording.path = None
+    def _record(self, filesystem: HostFilesystem) -> Generator[dict[str, Any], None, None]:
+        """Record the steps of the run; if that fails, the run continues without it.
+
+        The yielded dictionary gets what the result says about the recording.
+        """
+        facts: dict[str, Any] = {}
+        recorder, bus = None, self._session.bus
+        with ExitStack() as stack:
+            if self._options.steps is not None:
+                try:
+                    recorder = self._start_recording(self._options.steps, filesystem)
+                    stack.callback(recorder.close)
+                    stack.callback(bus.subscribe(RollbackResult, self._add_rollback))
+                    note = partial(self._note_displaced, recorder, filesystem)
+                    stack.callback(bus.subscribe(ToolInvoked, note))
+                except (WinkError, OSError, ValueError) as error:
+                    facts["timeline_error"] = _describe(error)
+            yield facts
+        if recorder is not None:
+            facts["timeline_error"] = recorder.problem
+            if recorder.last:  # else not even the first step could be recorded
+                facts.update(timeline=recorder.path, last_step=recorder.last)
+
+    def _add_rollback(self, result: RollbackResult) -> None:
+        """Note a rollback, to name its paths in the report."""
+        self._rollbacks.append(result)
+        result.is_reported = True
+
+    def _note_displaced(
+        self, recorder: SessionRecorder, files: HostFilesystem, _: ToolInvoked
+    ) -> None:
+        """Note what rollbacks of commands displaced in a call; wink undo restores it.
+
+        It may be what the user saved while the command ran. The states before and after the
+        rollback are in the snapshot store of the copy.
+        """
+        for each in self._rollbacks:
+            before, now = each.before, each.after
+            if before is None or now is None:
+                continue
+            paths = changed_paths(files.view(before), files.view(now))
+            if paths:
+                self._displaced[recorder.last] = paths
+                record = read_run(self._copy.place)
+                known = {} if record is None else record.displaced
+                displaced = {**known, recorder.last: (before, now)}
+                update_run(self._copy.place, displaced=displaced)
+        self._rollbacks.clear()
 
     def _start_recording(self, path: Path, filesystem: HostFilesystem) -> SessionRecorder:
-        before = self._continuation
+        start = self._start
         return SessionRecorder(
             self._session,
             path,
             filesystem,
-            title=None if before is None else before.title,
-            at=None if before is None else before.step,
-            branch=None if before is None else before.branch,
+            title=start.title,
+            at=start.step,
+            branch=start.branch,
             # the paths are noted while the files are read, before the details are written
             details={
                 "run": self._describe_run(),
@@ -210,7 +216,7 @@ class Job:
             },
             leave_out=self._derived,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
-            base=None if before is not None else self._copy.base,
+            base=self._copy.base if start.messages is None else None,
             wait=False,  # the model can be asked meanwhile
         )
 
@@ -219,7 +225,7 @@ class Job:
         options = self._options
         return {
             "task": options.task,
-            "instruction": None if self._continuation is None else self._continuation.instruction,
+            "instruction": self._start.instruction,
             "workspace": str(self._copy.original),
             "copy": copy_name(self._copy.place),
             "exclude": list(self._copy.exclude),
@@ -262,7 +268,7 @@ class Job:
             extra_handlers.update(handlers)
             self._sandbox = sandbox
         if self._options.engine is not None:
-            engine = create_engine(self._options.engine, sandbox=sandbox)
+            engine = create_engine(self._options.engine)
             stack.callback(engine.close)
             extra_handlers.update(evaluation_handlers(engine))
         return FilesystemSection(
@@ -281,7 +287,7 @@ class Job:
         inventory = instructions = None
         if options.digest or options.instructions:
             # nobody has changed a new copy since its first snapshot
-            state = self._copy.base if self._continuation is None else None
+            state = self._copy.base if self._start.messages is None else None
             inventory = list_files(filesystem, self._view, self._cache, state)
         if options.instructions:
             instructions = prepare_instructions(
@@ -391,20 +397,10 @@ class Job:
             self._progress.on_output(stream, data)
 
     def _messages(self) -> Sequence[Message]:
-        if self._continuation is not None:
-            messages = self._continuation.messages
-        else:
+        messages = self._start.messages
+        if messages is None:
             messages = (UserMessage(self._options.task),)
         return add_attachments(messages, self._options.attachments)
-
-    def continue_with(self, result: JobResult, reply: str) -> Continuation:
-        """Return where to continue after this job, with a reply of the user."""
-        return Continuation(
-            self._session,
-            add_instruction(result.messages, reply),
-            result.last_step,
-            instruction=reply,
-        )
 
     def _create_result(
         self,

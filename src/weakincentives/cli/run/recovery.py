@@ -5,18 +5,14 @@ known author: what differs may be its half-done work or a save of the user, so t
 is named.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weakincentives.cli.units import format_count
-from weakincentives.contrib.review import WorkingCopy
-from weakincentives.contrib.review.records import open_files
-from weakincentives.contrib.review.recovery import open_original, recover_all
-from weakincentives.filesystem import Change, FilesystemSnapshot, ReadableFilesystem, diff
+from weakincentives.cli.units import list_names
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, ReadableFilesystem, diff
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
-from weakincentives.posix import display_path, parents_of
-
-_MAX_NAMES = 20
+from weakincentives.posix import parents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +41,39 @@ class CopyState:
         return f"{fact} {list_names(self.edited)}. Read them again before you rely on them."
 
 
-def list_names(paths: Sequence[str]) -> str:
-    """Return the first paths in a line, and how many more there are."""
-    more = len(paths) - _MAX_NAMES
-    names = ", ".join(map(display_path, paths[:_MAX_NAMES]))
-    return names if more <= 0 else f"{names} and {format_count(more, 'other')}"
-
-
-def recover_undo(copy: WorkingCopy) -> None:
-    """Roll back an undo of a step that was killed half-way in the copy."""
-    with open_original(copy.root) as workspace:
-        recover_all(workspace, copy.root, copy.place, lambda _, __: None)
-
-
-def find_edits(copy: WorkingCopy, seen: FilesystemSnapshot) -> CopyState:
-    """Return the state of a copy, compared with the one that the user has seen."""
-    with open_files(copy) as files:
-        now = files.snapshot(tag="round began")
-        changes = diff(files.view(seen), files.view(now), renames=False).entries
-        return CopyState(now, changed_paths(changes))
-
-
-def compare_with_step(
-    copy: WorkingCopy, last: ReadableFilesystem, recorded: Iterable[str], *, was_in_call: bool
+def compare_copy(
+    files: HostFilesystem,
+    last: ReadableFilesystem,
+    recorded: Iterable[str] | None = None,
+    *,
+    was_in_call: bool = False,
 ) -> CopyState:
-    """Return the state of a copy, compared with the files of its last step.
-
-    Derived files that are not recorded are left out.
+    """Return the state of a copy, compared with an earlier one.
 
     Args:
-        copy: The copy of a run that has ended; it is locked.
-        last: The files of the last step.
-        recorded: Their paths.
+        files: The files of the copy.
+        last: The earlier state.
+        recorded: The paths of a step; derived files that are not among them are left out.
         was_in_call: Whether the run was killed during a tool call.
     """
-    recover_undo(copy)
-    with open_files(copy) as files:  # this rolls back a file call that was interrupted
+    snapshot = files.snapshot(tag="round began")
+    now: ReadableFilesystem = files.view(snapshot)
+    if recorded is not None:
         derived = DerivedFiles(files)
         for path in recorded:
             derived.keep(path)
-        changes = diff(last, SourceFilesystem(files, derived), renames=False).entries
-        snapshot = files.snapshot(tag="round began")
-        return CopyState(snapshot, changed_paths(changes), was_in_call)
+        now = SourceFilesystem(now, derived)
+    changes = diff(last, now, renames=False).entries
+    return CopyState(snapshot, without_parents(each.path for each in changes), was_in_call)
 
 
-def changed_paths(changes: Sequence[Change]) -> tuple[str, ...]:
-    """Return the changed paths; not directories above them, which say nothing more."""
-    above = {parent for each in changes for parent in parents_of(each.path)}
-    return tuple(sorted({each.path for each in changes} - above))
+def changed_paths(before: ReadableFilesystem, after: ReadableFilesystem) -> tuple[str, ...]:
+    """Return what differs between two states of a copy, except for the output of tools."""
+    found = (each.path for each in diff(before, after, renames=False).entries)
+    return without_parents(each for each in found if not is_tool_output(each))
+
+
+def without_parents(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return paths, sorted, without directories above others, which say nothing more."""
+    found = set(paths)
+    return tuple(sorted(found - {parent for each in found for parent in parents_of(each)}))

@@ -1,30 +1,28 @@
 """The report of a run: what is printed at its start and at its end, and the exit code."""
 
+import os
 import re
 import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
-from weakincentives.cli.listing import shorten_home
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
-from weakincentives.cli.run.recovery import list_names
 from weakincentives.cli.run.resolution import EXIT_FAILED, Resolution
 from weakincentives.cli.run.result import JobResult
 from weakincentives.cli.run.start import JobOptions, is_answered
 from weakincentives.cli.run.view import View, describe_usage
-from weakincentives.cli.run.warnings import copy_warnings
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
-from weakincentives.cli.steps import step_hints
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
 from weakincentives.cli.units import (
     format_clock,
@@ -32,11 +30,15 @@ from weakincentives.cli.units import (
     format_count,
     format_duration,
     format_tokens,
+    list_names,
+    shorten_home,
 )
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import display_path
 
+_ENVIRONMENTS = (".venv", "venv")
+_CONTAINER = "podman"
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
 _MAX_LEFT_OUT = 3
@@ -109,6 +111,44 @@ def _describe_variables(names: Sequence[str]) -> str:
     secrets = [name for name in names if _SECRET_NAME.search(name)]
     warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
     return f"The model's commands can read {', '.join(names)} (--env).{warning}"
+
+
+def copy_warnings(copy: WorkingCopy, sandbox: str | None) -> Iterator[str]:
+    """Yield a sentence for each thing that commands in this sandbox cannot use as it is."""
+    if sandbox is None:
+        return
+    for name in _ENVIRONMENTS:
+        if name in copy.external_links and _is_out_of_reach(copy, name, sandbox):
+            yield (
+                f"{name} is a link to outside the workspace, which commands cannot use: activate"
+                " the environment before you start wink"
+            )
+        elif sandbox == _CONTAINER and (copy.root / name / "pyvenv.cfg").is_file():
+            yield (
+                f"{name} is not used: commands run in a container with a Python of its own;"
+                " choose --sandbox bubblewrap, or an image with what the project needs: wink"
+                " sandbox pull-image NAME, then set WEAKINCENTIVES_IMAGE=NAME"
+            )
+    for path in copy.fixed_paths:
+        directory, _, name = path.rpartition("/")
+        fix = (
+            "move the environment out of the workspace, and activate it before you start wink"
+            if name == "conda-meta"
+            else "let the model configure the build again with cmake --fresh"
+        )
+        yield f"{display_path(directory or '.')} was made for the original directory: {fix}"
+
+
+def _is_out_of_reach(copy: WorkingCopy, name: str, sandbox: str) -> bool:
+    """Return whether commands cannot use the environment that a link leads to."""
+    link = copy.original / name
+    target = os.path.realpath(link)
+    if sandbox == LOCAL_SANDBOX and link.is_symlink() and link.readlink().is_absolute():
+        return False
+    is_active = any(
+        Path(os.path.realpath(each)).parent == Path(target) for each in os.get_exec_path()
+    )
+    return sandbox == _CONTAINER or not is_active
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +262,18 @@ class Report:
             self._print(f"wink: the dump could not be written: {result.dump_error}")
         if result.timeline_error is not None:
             self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
-        name = place_id(self._copy.place)
+        name = shlex.quote(place_id(self._copy.place))
         if result.timeline is not None:
-            for hint in step_hints(name, is_answered=is_answered(result.messages)):
-                self._print(hint)
+            instruction = ' "..."' if is_answered(result.messages) else ""
+            self._print(f"Every step: wink log {name}")
+            self._print(f"In the browser: wink debug {name}")
+            self._print(f"To continue: wink resume {name}{instruction}")
         if result.left_out:
-            self._print(f"  skipped (reproducible): {_shorten_names(result.left_out)} (--dump-all)")
+            names = list_names(sorted(result.left_out), _MAX_LEFT_OUT)
+            self._print(f"  skipped (reproducible): {names} (--dump-all)")
         for step, paths in result.displaced.items():
             self._print(f"Rolled back with the command of step {step}: {list_names(paths)}")
-            self._print(f"  to get one back: wink undo {shlex.quote(name)} {step} --only PATH")
+            self._print(f"  to get one back: wink undo {name} {step} --only PATH")
 
     def _describe(
         self, result: JobResult, resolution: Resolution, action: Action, code: int
@@ -294,12 +337,6 @@ def _totals(result: JobResult) -> Iterator[str]:
     if result.cost:
         yield format_cost(result.cost)
     yield format_duration(result.seconds * 1000)
-
-
-def _shorten_names(paths: Sequence[str]) -> str:
-    names = ", ".join(map(display_path, sorted(paths)[:_MAX_LEFT_OUT]))
-    more = len(paths) - _MAX_LEFT_OUT
-    return f"{names} and {more} more" if more > 0 else names
 
 
 def _exit_code(result: JobResult, resolution: Resolution) -> int:

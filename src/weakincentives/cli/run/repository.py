@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weakincentives.contrib.review.git_runner import GitError, GitRunner
+from weakincentives.contrib.review.git import CommitError, GitRunner
 from weakincentives.sandbox.system_paths import find_program
 
 _SECONDS = 5.0  # for each command
@@ -77,7 +77,7 @@ def _run(git: GitRunner, *arguments: str) -> str | None:
     """Return the output of a command; None if it fails or takes too long."""
     try:
         return os.fsdecode(git.run(*arguments))
-    except (GitError, OSError, ValueError):
+    except (CommitError, OSError, ValueError):
         return None
 
 

@@ -21,12 +21,9 @@ Outcome: TypeAlias = Literal[
     "failed",
 ]
 EXIT_DONE, EXIT_FAILED, EXIT_KEPT, EXIT_CONFLICT = 0, 1, 3, 4
-_EXIT_CODES: dict[Outcome, int] = {
+_EXIT_CODES: dict[str, int] = {
     "kept": EXIT_KEPT,
-    "applied-partly": EXIT_KEPT,
-    "committed-partly": EXIT_KEPT,
-    "branched-partly": EXIT_KEPT,
-    "patched-partly": EXIT_KEPT,
+    "partly": EXIT_KEPT,
     "interrupted": EXIT_KEPT,
     "conflict": EXIT_CONFLICT,
     "failed": EXIT_FAILED,
@@ -45,4 +42,4 @@ class Resolution:
     @property
     def exit_code(self) -> int:
         """The exit code of the command."""
-        return _EXIT_CODES.get(self.outcome, EXIT_DONE)
+        return _EXIT_CODES.get(self.outcome.rpartition("-")[2], EXIT_DONE)

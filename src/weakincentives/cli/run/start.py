@@ -51,12 +51,13 @@ class JobOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """Where to continue: a session and its conversation, and the step where they are recorded."""
+class Start:
+    """How a round begins: a locked copy, a session, and what was before."""
 
+    copy: WorkingCopy
     session: Session
-    messages: tuple[Message, ...]
-    """The conversation, with what the model shall do next."""
+    messages: tuple[Message, ...] | None = None
+    """The conversation, with what the model shall do next; None in a new run."""
     step: int | None = None
     """The last step before; None if none is recorded."""
     branch: str | None = None
@@ -64,15 +65,6 @@ class Continuation:
     """What the user said last, if it is not recorded yet."""
     title: str | None = None
     """What the user or an interrupted call did since then, if anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a run begins: a locked copy, a session, and what was before."""
-
-    copy: WorkingCopy
-    session: Session
-    continuation: Continuation | None = None
     since: FilesystemSnapshot | None = None
     """The files of the copy when the last instruction was given; None if that was the task."""
 

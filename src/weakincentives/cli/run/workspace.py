@@ -6,10 +6,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run.view import View
 from weakincentives.cli.runs import place_id
-from weakincentives.cli.state import state_directory, state_exclusions
+from weakincentives.cli.state import ConfigError, state_directory, state_exclusions
 from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import (
     ApplyInterruptedError,

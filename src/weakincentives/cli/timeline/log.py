@@ -1,23 +1,52 @@
-"""`wink log`: the steps of a recorded run, with its branches drawn as a tree."""
+"""`wink log`, `show` and `fork`: the steps of a recorded run, one of them, a branch at one."""
 
 import json
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import click
 
-from weakincentives.cli.completion import complete_run
 from weakincentives.cli.run.diff_view import describe_diff
-from weakincentives.cli.runs import LAST
-from weakincentives.cli.steps import open_timeline
-from weakincentives.cli.terminal import echo, shorten
+from weakincentives.cli.runs import LAST, complete_run, find_run
+from weakincentives.cli.steps import (
+    StepArgument,
+    open_timeline,
+    print_problem,
+    require_step,
+    split_arguments,
+)
+from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_duration
+from weakincentives.filesystem.base import State
 from weakincentives.posix import display_path
-from weakincentives.runtime.timeline import StepRecord, Timeline
+from weakincentives.runtime.timeline import (
+    StepRecord,
+    Timeline,
+    TimelineError,
+    fork_timeline,
+    step_command,
+)
+from weakincentives.serde import to_builtins
 
 _MAX_PATHS = 3
 _TITLE_WIDTH = 60
+_TASK_WIDTH = 100
 _WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
+_MAX_LINES = 40
+_MAX_CHARACTERS = 4_000
+_MAX_PATCH_LINES = 200
+_BLOCK = 1024 * 1024
+_SHOWN_ELSEWHERE = frozenset(
+    {
+        *("created_at", "duration_ms", "error", "event_id", "params", "result_message"),
+        *("result_size", "session_id", "success", "text", "tool", "usage"),
+    }
+)
+
+
+# --- log ---
 
 
 @click.command()
@@ -25,109 +54,72 @@ _WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
 @click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
-def command(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None:
+def log(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None:
     """List the steps of a run: prompts, answers and tool calls.
 
     RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
     default. A tool call marked ✗ failed and was rolled back.
     """
     with open_timeline(run) as timeline:
-        wanted = _select(timeline, path, limit)
+        wanted = [
+            step.number
+            for step in timeline.steps
+            if path is None or (step.parent is not None and _touches(step, path.strip("/")))
+        ][-(limit or 0) :]
         if as_json:
-            for step in timeline.steps:
-                if step.number in wanted:
-                    click.echo(json.dumps(describe_step(timeline, step)))
+            for number in wanted:
+                click.echo(json.dumps(_describe_step(timeline, timeline.step(number))))
         else:
-            echo(_describe_timeline(timeline), err=False)
-            for line in _draw(timeline, wanted):
+            for line in (*_describe_timeline(timeline), *_draw(timeline, set(wanted))):
                 echo(line, err=False)
         print_problem(timeline)
 
 
-def print_problem(timeline: Timeline) -> None:
-    """Print what is missing from a timeline that was cut off or damaged."""
-    if timeline.problem is not None:
-        echo(f"wink: {timeline.problem}")
+def _touches(step: StepRecord, path: str) -> bool:
+    """Return whether a step changed a path, something below it, or a directory above it."""
+    return any(
+        f"{each}/".startswith(f"{path}/") or path.startswith(f"{each}/") for each in step.paths
+    )
 
 
-def describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
+def _describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
     """Return a step as data: what happened, what it cost, and the files that it changed."""
-    usage = _usage(step)
+    command = step_command(step)
     return {
         "number": step.number,
         "parent": step.parent,
         "branch": step.branch,
         "kind": step.kind,
         "title": step.title,
+        "actor": step.actor,
+        "undoes": step.undoes,
         "client": step.client,
         "created_at": step.created_at.isoformat(),
         "success": step.success,
-        "exit_code": None if step.command is None else step.command.exit_code,
+        "exit_code": None if command is None else command.exit_code,
         "duration_ms": step.duration_ms,
-        "input_tokens": usage.get("input_tokens"),
-        "output_tokens": usage.get("output_tokens"),
+        **_usage(step),
         **describe_diff(timeline.changes(step.number)),
     }
 
 
-def describe_line(timeline: Timeline, step: StepRecord) -> str:
-    """Return a step as one line."""
-    command = step.command
-    has_failed = not step.success or (command is not None and command.failed)
-    mark = " " if step.kind in _WITHOUT_OUTCOME else "✗" if has_failed else "✓"
-    parts = [
-        f"{step.number:>3}",
-        step.created_at.astimezone().strftime("%H:%M:%S"),
-        mark,
-        f"{step.kind:<6}",
-        shorten(step.title, _TITLE_WIDTH),
-    ]
-    client = step.client
-    facts: list[str] = [] if client is None else [shorten(client, _TITLE_WIDTH)]
-    if command is not None and str(command):
-        facts.append(shorten(str(command), _TITLE_WIDTH))
-    if step.duration_ms is not None:
-        facts.append(format_duration(step.duration_ms))
-    tokens = sum(value for value in _usage(step).values())
-    if tokens and step.kind == "model":
-        facts.append(format_count(tokens, "token"))
-    if step.files and step.parent is not None:
-        facts += _describe_files(timeline, step)
-    if step.branch is not None:
-        parts.append(f"@{step.branch}")
-    return " ".join(parts) + (f"  [{', '.join(facts)}]" if facts else "")
+def _usage(step: StepRecord) -> dict[str, int | None]:
+    found: object = step.details.get("usage")
+    usage = cast("Mapping[str, Any]", found if isinstance(found, Mapping) else {})
+    counts = {name: usage.get(name) for name in ("input_tokens", "output_tokens")}
+    return {name: each if isinstance(each, int) else None for name, each in counts.items()}
 
 
-def _select(timeline: Timeline, path: str | None, limit: int | None) -> set[int]:
-    numbers = [
-        step.number
-        for step in timeline.steps
-        if path is None or (step.parent is not None and _touches(step, path.strip("/")))
-    ]
-    return set(numbers if limit is None else numbers[-limit:])
-
-
-def _touches(step: StepRecord, path: str) -> bool:
-    """Return whether a step changed a path, something below it, or a directory above it."""
-    return any(
-        each == path or each.startswith(f"{path}/") or path.startswith(f"{each}/")
-        for each in (*step.files.removed, *(e.path for e in step.files.entries))
-    )
-
-
-def _describe_timeline(timeline: Timeline) -> str:
-    header = timeline.header
+def _describe_timeline(timeline: Timeline) -> Iterator[str]:
+    header, details = timeline.header, timeline.step(1).details
+    run: Mapping[str, Any] = details.get("run") or {}
     date = header.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    run: Mapping[str, Any] = timeline.step(1).details.get("run") or {}
-    lines = [
-        f"{timeline.path}",
-        f"session {header.session_id}, {date}, {format_count(len(timeline.steps), 'step')}",
-    ]
-    if served := timeline.step(1).details.get("mcp"):
-        lines.append(f"MCP clients on {display_path(str(served.get('workspace')))}")
+    yield str(timeline.path)
+    yield f"session {header.session_id}, {date}, {format_count(len(timeline.steps), 'step')}"
+    if served := details.get("mcp"):
+        yield f"MCP clients on {display_path(str(served.get('workspace')))}"
     if run.get("task"):
-        lines.append(f"task: {shorten(str(run['task']), 100)}")
-    return "\n".join(lines)
+        yield f"task: {shorten(str(run['task']), _TASK_WIDTH)}"
 
 
 def _draw(timeline: Timeline, wanted: set[int]) -> Iterator[str]:
@@ -141,28 +133,219 @@ def _draw(timeline: Timeline, wanted: set[int]) -> Iterator[str]:
         if number in wanted:
             if forks:
                 yield f"{'| ' * (depth - 1)}|\\"
-            yield f"{'| ' * depth}* {describe_line(timeline, timeline.step(number))}"
+            yield f"{'| ' * depth}* {_describe_line(timeline, timeline.step(number))}"
         first, others = children.get(number, [])[:1], children.get(number, [])[1:]
         pending += [(each, depth, False) for each in first]
         pending += [(each, depth + 1, True) for each in reversed(others)]
 
 
-def _usage(step: StepRecord) -> dict[str, int]:
-    found: object = step.details.get("usage")
-    if not isinstance(found, Mapping):
-        return {}
-    usage = cast("Mapping[str, Any]", found)
-    names = ("input_tokens", "output_tokens")
-    return {name: usage[name] for name in names if isinstance(usage.get(name), int)}
+def _describe_line(timeline: Timeline, step: StepRecord) -> str:
+    """Return a step as one line."""
+    command = step_command(step)
+    has_failed = not step.success or (command is not None and command.failed)
+    mark = " " if step.kind in _WITHOUT_OUTCOME else "✗" if has_failed else "✓"
+    time = step.created_at.astimezone().strftime("%H:%M:%S")
+    line = f"{step.number:>3} {time} {mark} {step.kind:<6} {shorten(step.title, _TITLE_WIDTH)}"
+    texts = (step.client or "", "" if command is None else str(command))
+    facts = [shorten(each, _TITLE_WIDTH) for each in texts if each]
+    if step.duration_ms is not None:
+        facts.append(format_duration(step.duration_ms))
+    tokens = sum(filter(None, _usage(step).values()))
+    if tokens and step.kind == "model":
+        facts.append(format_count(tokens, "token"))
+    if step.files and step.parent is not None:
+        facts += _describe_files(timeline, step)
+    branch = "" if step.branch is None else f" @{step.branch}"
+    return f"{line}{branch}" + (f"  [{', '.join(facts)}]" if facts else "")
 
 
-def _describe_files(timeline: Timeline, step: StepRecord) -> Iterator[str]:
+def _describe_files(timeline: Timeline, step: StepRecord) -> list[str]:
     diff = timeline.changes(step.number)
-    counts = zip(diff.entries, diff.line_counts, strict=True)
     lines = [
         f"{display_path(change.path)}{'/' if change.is_directory else f' {count}'}"
-        for change, count in counts
+        for change, count in zip(diff.entries, diff.line_counts, strict=True)
     ]
-    yield from lines[:_MAX_PATHS]
-    if len(lines) > _MAX_PATHS:
-        yield f"{len(lines) - _MAX_PATHS} more files"
+    more = len(lines) - _MAX_PATHS
+    return [*lines[:_MAX_PATHS], *([f"{more} more files"] if more > 0 else ())]
+
+
+# --- show ---
+
+
+@click.command()
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] [STEP[:PATH]]")
+@click.option("--file", "path", metavar="PATH", help="Print this file as it was after the step.")
+@click.option("--full", is_flag=True, help="Do not shorten long texts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")
+def show(*, words: tuple[str, ...], path: str | None, full: bool, as_json: bool) -> None:
+    """Show a step: parameters and result, messages, slices, and the files that it changed.
+
+    A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
+    step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
+    without it, this is the newest run.
+    """
+    run, steps = split_arguments(words, most=1, command="show")
+    with open_timeline(run) as timeline:
+        wanted = steps[0] if steps else StepArgument(str(timeline.last))
+        step = timeline.step(wanted.resolve(timeline))
+        path = wanted.path if path is None else path
+        if path is not None:
+            _print_file(timeline, step.number, path)
+        elif as_json:
+            facts = {**_describe_step(timeline, step), **_describe_content(timeline, step)}
+            click.echo(json.dumps(facts, default=str))
+        else:
+            for line in _lines(timeline, step, full=full):
+                echo(line, err=False)
+        print_problem(timeline)
+
+
+def _print_file(timeline: Timeline, number: int, path: str) -> None:
+    """Write a file to standard output: its bytes, or on a terminal its text without controls."""
+    is_text = is_terminal(sys.stdout)
+    with State(timeline.files(number)).open(path.strip("/")) as content:
+        for offset in range(0, content.size, _BLOCK):
+            block = content.read(offset, min(_BLOCK, content.size - offset))
+            if is_text:
+                click.echo(escape_controls(block.decode("utf-8", "replace")), nl=False)
+            else:
+                sys.stdout.buffer.write(block)
+    sys.stdout.flush()
+
+
+def _describe_content(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
+    """Return what a step added to conversation, session and files."""
+    messages = () if step.messages is None else step.messages.items
+    now = timeline.sessions(step.number)
+    return {
+        "details": step.details,
+        "messages": [to_builtins(each) for each in messages],
+        "slices": [
+            {
+                "session_id": str(session_id),
+                "type": name,
+                "kept": kept,
+                "items": now[session_id].slices[name].items[kept:],
+            }
+            for session_id, name, kept in step.changed_slices()
+        ],
+        "patch": timeline.changes(step.number).patch(),
+    }
+
+
+def _lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]:
+    content = _describe_content(timeline, step)
+    yield _describe_line(timeline, step)
+    date = step.created_at.astimezone().isoformat(sep=" ", timespec="milliseconds")
+    after = "" if step.parent is None else f", after step {step.parent}"
+    branch = "" if step.branch is None else f", begins branch {step.branch!r}"
+    yield f"{date}{after}{branch}"
+    if not step.success:
+        yield "It failed: everything that it changed was rolled back."
+    yield from _detail_lines(step, full=full)
+    yield from _message_lines(step, content["messages"], full=full)
+    if content["slices"]:
+        yield "\nSlices changed:"
+    for each in content["slices"]:
+        count = format_count(len(each["items"]), "item")
+        yield f"  {each['type']}: {count} after the first {each['kept']}"
+    yield from _file_lines(timeline, step, content["patch"].split("\n"), full=full)
+
+
+def _detail_lines(step: StepRecord, *, full: bool) -> Iterator[str]:
+    details = step.details
+    yield from _table_lines("Parameters", details.get("params"), full=full)
+    for name, title in (("result_message", "Result"), ("error", "Error"), ("text", "Text")):
+        if details.get(name) and (step.kind, name) != ("tool", "text"):
+            yield f"\n{title}:"
+            yield from _indent(str(details[name]), full=full)
+    yield from _table_lines("Usage", details.get("usage"), full=full)
+    others = {key: value for key, value in details.items() if key not in _SHOWN_ELSEWHERE}
+    yield from _table_lines("Details", others, full=full)
+
+
+def _table_lines(title: str, table: object, *, full: bool) -> Iterator[str]:
+    values = cast("Mapping[str, Any]", table if isinstance(table, Mapping) else {})
+    given = {name: value for name, value in values.items() if value not in (None, "", [], {})}
+    if given:
+        yield f"\n{title}:"
+    for name, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        if "\n" in text:
+            yield f"  {name}:"
+            yield from _indent(text, full=full, by=4)
+        else:
+            yield from _indent(f"{name}: {text}", full=full)
+
+
+def _message_lines(
+    step: StepRecord, messages: list[dict[str, Any]], *, full: bool
+) -> Iterator[str]:
+    if messages:
+        yield f"\nMessages added: {len(messages)}"
+    for message in messages:
+        role, text = message.get("role", "?"), str(message.get("text", ""))
+        calls = [str(call.get("name")) for call in message.get("tool_calls") or ()]
+        yield f"  {role}{': calls ' + ', '.join(calls) if calls else ''}"
+        if text and text not in (step.details.get("text"), step.details.get("result_message")):
+            yield from _indent(text, full=full)
+
+
+def _file_lines(
+    timeline: Timeline, step: StepRecord, patch: list[str], *, full: bool
+) -> Iterator[str]:
+    if step.parent is None:
+        yield f"\nFiles: {format_count(len(timeline.entries(step.number)), 'path')}"
+        return
+    changes = timeline.changes(step.number)
+    if not changes:
+        return
+    yield f"\nFiles changed: {changes.statistics}"
+    shown = patch if full else patch[:_MAX_PATCH_LINES]
+    yield "\n".join(shown)
+    if len(shown) < len(patch):
+        command = f"wink diff {display_path(str(timeline.path))} {step.number}"
+        yield f"[{len(patch) - len(shown)} more lines: {command}]"
+
+
+def _indent(text: str, *, full: bool, by: int = 2) -> Iterator[str]:
+    """Yield the lines of a text; a long one is shortened, and says so."""
+    shown = text if full else text[:_MAX_CHARACTERS]
+    lines = shown.split("\n")
+    kept = lines if full else lines[:_MAX_LINES]
+    for line in kept:
+        yield f"{' ' * by}{line}"
+    rest = len(text) - len("\n".join(kept))
+    if rest > 0:
+        yield f"{' ' * by}[{format_count(rest, 'more character')}; --full shows all]"
+
+
+# --- fork ---
+
+
+@click.command()
+@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
+@click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def fork(*, words: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """Begin a branch after a step; wink resume RUN --at @NAME continues it.
+
+    The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
+    step of a branch. RUN comes first; without it, this is the newest run.
+    """
+    run, steps = split_arguments(words, most=1, command="fork")
+    found = find_run(run, "steps")
+    with open_timeline(found) as timeline:
+        path, number = timeline.path, require_step(steps, timeline)
+    try:
+        step = fork_timeline(path, number, name)
+    except TimelineError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        data = {"timeline": str(path), "branch": step.branch, "step": step.number, "parent": number}
+        click.echo(json.dumps(data))
+    else:
+        echo(
+            f"Branch {step.branch!r} begins after step {number}. To continue it:"
+            f" wink resume {shlex.quote(found.name)} --at @{step.branch} 'what to do'"
+        )

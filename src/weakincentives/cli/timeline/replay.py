@@ -4,13 +4,13 @@ import json
 
 import click
 
-from weakincentives.cli.completion import complete_run
 from weakincentives.cli.config import AUTO, NO_SANDBOX, SANDBOX_CHOICES
-from weakincentives.cli.runs import LAST, describe_missing_steps, find_run
+from weakincentives.cli.runs import LAST, complete_run, find_run
+from weakincentives.cli.steps import check_steps
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.replay import ReplayReport, replay
-from weakincentives.runtime.timeline import TimelineError, has_steps
+from weakincentives.runtime.timeline import TimelineError
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox
 
 EXIT_DIFFERENT = 1
@@ -34,10 +34,11 @@ def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
     where nothing isolates them.
     """
     found = find_run(run, "steps")
-    if not has_steps(found.steps):
-        raise click.ClickException(describe_missing_steps(found))
+    check_steps(found)
     try:
-        report = replay(found.steps, sandbox=_choose_sandbox(sandbox))
+        if sandbox is None:
+            sandbox = AUTO if _can_isolate() else NO_SANDBOX
+        report = replay(found.steps, sandbox=None if sandbox == NO_SANDBOX else sandbox)
     except (TimelineError, SandboxUnavailableError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -48,34 +49,29 @@ def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
         raise click.exceptions.Exit(EXIT_DIFFERENT)
 
 
-def _choose_sandbox(setting: str | None) -> str | None:
-    if setting == NO_SANDBOX:
-        return None
-    if setting is not None:
-        return setting
+def _can_isolate() -> bool:
     try:
         choose_sandbox()
     except SandboxUnavailableError:
-        return None
-    return AUTO
+        return False
+    return True
 
 
 def _describe(report: ReplayReport) -> dict[str, object]:
     found = report.difference
+    difference = found and {
+        "step": found.step,
+        "title": found.title,
+        "what": found.what,
+        "diff": found.text,
+    }
     return {
         "timeline": str(report.path),
         "same": found is None and report.problem is None,
         "problem": report.problem,
         "replayed": list(report.replayed),
         "skipped": list(report.skipped),
-        "difference": None
-        if found is None
-        else {
-            "step": found.step,
-            "title": found.title,
-            "what": found.what,
-            "diff": found.text,
-        },
+        "difference": difference,
     }
 
 

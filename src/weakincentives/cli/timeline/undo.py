@@ -2,50 +2,47 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import click
 
+from weakincentives.cli import runs
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.completion import complete_run
-from weakincentives.cli.run.continuation import copies_by_step, find_head
-from weakincentives.cli.run.recovery import changed_paths, list_names, recover_undo
+from weakincentives.cli.run.recovery import compare_copy, without_parents
 from weakincentives.cli.run.resolution import EXIT_CONFLICT
-from weakincentives.cli.runs import (
-    RunFiles,
-    find_run,
-    read_run,
-    run_directory,
-    update_run,
-)
 from weakincentives.cli.state import exclusive_lock
-from weakincentives.cli.steps import open_steps, split_arguments
+from weakincentives.cli.steps import (
+    BY_USER,
+    copies_by_step,
+    find_head,
+    open_timeline,
+    require_step,
+    split_arguments,
+)
 from weakincentives.cli.terminal import echo, shorten
-from weakincentives.contrib.review import ConflictError, CopyError, WorkingCopy, open_copy
-from weakincentives.contrib.review.apply import apply_steps
-from weakincentives.contrib.review.conflicts import ChangeSet, Plan, select_changes
+from weakincentives.cli.units import list_names
+from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy
 from weakincentives.contrib.review.records import open_files
-from weakincentives.contrib.review.recovery import open_original
-from weakincentives.filesystem import Change, HostFilesystem, ReadableFilesystem, diff
+from weakincentives.errors import StaleRestoreError
+from weakincentives.filesystem import Diff, HostFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.derived import DerivedFiles
-from weakincentives.filesystem.diff import Side
-from weakincentives.posix import display_path
+from weakincentives.filesystem.host import SnapshotFilesystem, entry_state
+from weakincentives.posix import display_path, parents_of
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
 _MAX_TITLE = 60
 
 
 @click.command(epilog="Exit codes: 0 done, 1 failed, 4 conflict, nothing was undone.")
-@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
+@click.argument("words", nargs=-1, shell_complete=runs.complete_run, metavar="[RUN] STEP")
 @click.option(
     "--only", multiple=True, metavar="PATH", help="Undo only at and below PATH; repeatable."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> None:
+def undo(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> None:
     """Undo a step of a run in its working copy; later steps are kept.
 
     A path is restored only if it still is as the step left it; else nothing changes, and the
@@ -53,173 +50,144 @@ def command(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> 
     An undo is a step too: undo it to redo. RUN comes first; without it, this is the newest run.
     """
     run, steps = split_arguments(words, most=1, command="undo")
-    if not steps:
-        raise click.UsageError("STEP is missing; wink log shows the steps")
-    found = find_run(run, "steps")
-    with open_steps(found) as timeline, exclusive_lock(_directory(found)):
-        timeline.refresh()
-        number = steps[0].resolve(timeline)
-        head = find_head(found, timeline)
-        copy = _find_copy(found, timeline, head)
-        with open_files(copy) as files:
-            with show_activity("comparing the files", is_hidden=as_json):
-                undo = StepUndo(copy, files, timeline, number, head)
-                changes = undo.select(only)
-            conflicts = undo.run(changes)
-            step = None if conflicts else undo.record()
-    paths = changed_paths(changes)
+    found = runs.find_run(run, "steps")
+    with open_timeline(found) as timeline:
+        number = require_step(steps, timeline)
+        if found.place is None:
+            raise click.ClickException(
+                f"Only a run with a working copy can be undone: {str(found.steps)!r}; wink restore"
+                " writes the files of any step"
+            )
+        directory = runs.run_directory(found.place)
+        with exclusive_lock(directory):
+            timeline.refresh()
+            head = find_head(found, timeline)
+            copy = _open_copy(directory / (copies_by_step(timeline)[head] or "."), found.name)
+            with open_files(copy) as files, show_activity("restoring the files", is_hidden=as_json):
+                change = _StepUndo(copy, files, timeline, number, head)
+                paths, stale, step = change.run(only)
+        authors = {path: change.find_author(path) for path in stale}
+    shown = without_parents(paths)
     if as_json:
-        facts = [{"path": each.path, "changed_by": each.author} for each in conflicts]
+        facts = [{"path": path, "changed_by": text} for path, (_, text) in authors.items()]
         data = {"run": found.name, "step": number, "undo": step, "conflicts": facts}
-        click.echo(json.dumps({**data, "paths": [] if conflicts else list(paths)}))
-    elif conflicts:
-        _print_conflicts(found, number, conflicts, paths)
-    else:
+        click.echo(json.dumps({**data, "paths": [] if stale else shown}))
+    elif not stale:
         title = shorten(timeline.step(number).title, _MAX_TITLE)
-        echo(f"Undid step {number} ({title}). Restored: {list_names(paths)}")
+        echo(f"Undid step {number} ({title}). Restored: {list_names(shown)}")
         echo(f"  wink undo {shlex.quote(found.name)} {step}  to redo it")
-    if conflicts:
+    else:
+        _print_conflicts(f"wink undo {shlex.quote(found.name)}", number, authors, shown)
+    if stale:
         raise click.exceptions.Exit(EXIT_CONFLICT)
 
 
-@dataclass(frozen=True, slots=True)
-class LaterChange:
-    """A path that is not as the step left it, and who changed it."""
-
-    path: str
-    author: str
-    step: int | None = None
-
-
-class StepUndo:
-    """The undo of one step in a working copy."""
-
-    def __init__(
-        self, copy: WorkingCopy, files: HostFilesystem, timeline: Timeline, number: int, head: int
-    ) -> None:
-        """Prepare it; `head` is the last step in the copy."""
-        self._copy = copy
-        self._files = files
-        self._timeline = timeline
-        self._number = number
-        self._head = head
-        self._before, self._after = self._find_states()
-
-    def select(self, only: Sequence[str]) -> list[Change]:
-        """Return the changes that undo the step, at and below the paths in `only`.
-
-        Raises:
-            ClickException: There are none.
-        """
-        found = diff(self._after, self._before, renames=False).entries
-        changes = [each for each in found if not is_tool_output(each.path)]
-        if not changes:
-            raise click.ClickException(
-                f"Step {self._number} changed no files; wink log shows those of each step"
-            )
-        paths = [each.strip("/").removeprefix("./") for each in only] or None
-        try:
-            return select_changes(changes, paths)
-        except ValueError as error:
-            raise click.ClickException(
-                f"{error} in step {self._number}; it changed {list_names(changed_paths(changes))}"
-            ) from error
-
-    def run(self, changes: Sequence[Change]) -> list[LaterChange]:
-        """Undo the changes, or return those paths that were changed since; then none is undone."""
-        change_set = ChangeSet(
-            changes, self._after, self._before, lambda path: not is_tool_output(path)
-        )
-        recover_undo(self._copy)
-        with open_original(self._copy.root) as workspace:
-            plan = change_set.plan(workspace)
-            if plan.conflicts:
-                return self._explain(plan)
-            try:
-                apply_steps(
-                    workspace,
-                    plan.steps,
-                    (Side(self._after), Side(self._before)),
-                    kind="undo",
-                    place=self._copy.place,
-                    number=self._number,
-                    attributes=MappingProxyType({}),
-                    on_end=lambda _, __: None,
-                )
-            except ConflictError as error:  # a save at this moment
-                return [LaterChange(each.path, "you, just now") for each in error.conflicts]
-        self._files.invalidate()
-        return []
-
-    def record(self) -> int:
-        """Record the undo as a step; return its number."""
-        update_run(self._copy.place, changes=None)
-        recorder = SessionRecorder(
-            self._timeline.session(self._head, unknown="data"),
-            self._timeline.path,
-            self._files,
-            at=self._head,
-            title=f"undo of step {self._number}",
-            details={"undoes": self._number},
-            leave_out=DerivedFiles(self._files),
-        )
-        recorder.close()
-        return recorder.last
-
-    def _find_states(self) -> tuple[ReadableFilesystem, ReadableFilesystem]:
-        """Return the files before the step and after it."""
-        record = read_run(self._copy.place)
-        displaced = None if record is None else record.displaced.get(self._number)
-        if displaced is not None:  # the step is a rollback
-            return self._files.view(displaced.before), self._files.view(displaced.after)
-        parent = self._timeline.step(self._number).parent
-        if parent is None:
-            raise click.ClickException(f"Step {self._number} is the start of the run")
-        return self._timeline.files(parent), self._timeline.files(self._number)
-
-    def _explain(self, plan: Plan) -> list[LaterChange]:
-        later = [each for each in self._timeline.ancestors(self._head) if each > self._number]
-        found: list[LaterChange] = []
-        for path in [each.path for each in plan.conflicts]:
-            steps = [each for each in later if path in self._timeline.step(each).files.paths]
-            author = "you, outside of the steps"
-            if steps:
-                title = shorten(self._timeline.step(steps[-1]).title, _MAX_TITLE)
-                author = f"step {steps[-1]} ({title})"
-            found.append(LaterChange(path, author, steps[-1] if steps else None))
-        return found
-
-
-def _directory(run: RunFiles) -> Path:
-    if run.place is None:
-        raise click.ClickException(
-            f"Only a run with a working copy can be undone: {str(run.steps)!r}; wink restore"
-            " writes the files of any step"
-        )
-    return run_directory(run.place)
-
-
-def _find_copy(run: RunFiles, timeline: Timeline, head: int) -> WorkingCopy:
-    name = copies_by_step(timeline)[head]
+def _open_copy(place: Path, name: str) -> WorkingCopy:
     try:
-        return open_copy(_directory(run) / (name or "."))
+        return open_copy(place)
     except CopyError as error:
         raise click.ClickException(
-            f"{error}; wink resume {run.name} continues the run in a new copy, and wink restore"
+            f"{error}; wink resume {name} continues the run in a new copy, and wink restore"
             " writes the files of any step"
         ) from error
 
 
+@dataclass(slots=True)
+class _StepUndo:
+    """The undo of one step in a working copy; `head` is the last step in it."""
+
+    copy: WorkingCopy
+    files: HostFilesystem
+    timeline: Timeline
+    number: int
+    head: int
+
+    def run(self, only: Sequence[str]) -> tuple[set[str], Sequence[str], int | None]:
+        """Undo the changes of the step at and below `only`, unless something was changed since.
+
+        Return their paths, those that were changed since, and the step of the undo.
+        """
+        before, after = self._find_states()
+        paths = self._select(diff(before, after, renames=False), only)
+        now = compare_copy(
+            self.files, self.timeline.files(self.head), self.timeline.entries(self.head)
+        )
+        here = self.files.view(now.snapshot)
+        if all(entry_state(here, path) == entry_state(before, path) for path in paths):
+            raise click.ClickException(
+                f"Nothing is left to undo of step {self.number}; wink log shows the steps"
+            )
+        if now.edited and paths.isdisjoint(now.edited):  # not part of the undo, nor of its undo
+            self.head = self._record("changed by you")
+        try:
+            self.files.restore(before, expect=after, paths=sorted(paths))
+        except StaleRestoreError as error:
+            return paths, error.paths, None
+        runs.update_run(self.copy.place, changes=None)
+        return paths, (), self._record(f"undo of step {self.number}", self.number)
+
+    def find_author(self, path: str) -> tuple[int | None, str]:
+        """Return the step that changed a path since, if it was one; and who did, in words."""
+        for number in reversed(self.timeline.ancestors(self.head)):
+            step = self.timeline.step(number)
+            if number > self.number and path in map(display_path, step.paths):
+                return number, f"step {number} ({shorten(step.title, _MAX_TITLE)})"
+        return None, "you, outside of the steps"
+
+    def _find_states(self) -> tuple[SnapshotFilesystem, SnapshotFilesystem]:
+        """Return the files before the step and after it."""
+        record = runs.read_run(self.copy.place)
+        if record is not None and self.number in record.displaced:  # the step is a rollback
+            before, after = record.displaced[self.number]
+            return self.files.view(before), self.files.view(after)
+        parent = self.timeline.step(self.number).parent
+        if parent is None:
+            raise click.ClickException(f"Step {self.number} is the start of the run")
+        return self.timeline.files(parent), self.timeline.files(self.number)
+
+    def _select(self, changes: Diff, only: Sequence[str]) -> set[str]:
+        paths = {each.path for each in changes.entries if not is_tool_output(each.path)}
+        if not paths:
+            raise click.ClickException(
+                f"Step {self.number} changed no files; wink log shows those of each step"
+            )
+        places = {each.strip("/").removeprefix("./") for each in only} or {""}
+        above = {path: {"", path, *parents_of(path)} for path in paths}
+        for place in places.difference(*above.values()):
+            raise click.ClickException(
+                f"Nothing was changed at {display_path(place) or '.'!r} in step {self.number};"
+                f" it changed {list_names(without_parents(paths))}"
+            )
+        return {path for path in paths if above[path] & places}
+
+    def _record(self, title: str, undoes: int | None = None) -> int:
+        recorder = SessionRecorder(
+            self.timeline.session(self.head, unknown="data"),
+            self.timeline.path,
+            self.files,
+            at=self.head,
+            title=title,
+            details={BY_USER: True},
+            undoes=undoes,
+            leave_out=DerivedFiles(self.files),
+        )
+        recorder.close()
+        self.timeline.refresh()
+        return recorder.last
+
+
 def _print_conflicts(
-    run: RunFiles, number: int, conflicts: Sequence[LaterChange], paths: Sequence[str]
+    command: str,
+    number: int,
+    authors: Mapping[str, tuple[int | None, str]],
+    paths: Sequence[str],
 ) -> None:
     echo(f"Nothing was undone: files are not as step {number} left them.")
-    for each in conflicts:
-        echo(f"  {display_path(each.path)} was changed by {each.author}")
-    command = f"wink undo {shlex.quote(run.name)}"
-    for step in sorted({each.step for each in conflicts if each.step is not None}, reverse=True):
+    for path, (_, author) in authors.items():
+        echo(f"  {path} was changed by {author}")
+    for step in sorted({each for each, _ in authors.values() if each is not None}, reverse=True):
         echo(f"  {command} {step}  to undo that first")
-    left = sorted(set(paths) - {each.path for each in conflicts})
+    left = sorted(set(paths) - authors.keys())
     if left:
         options = " ".join(f"--only {shlex.quote(path)}" for path in left)
         echo(f"  {command} {number} {options}  to undo the rest")

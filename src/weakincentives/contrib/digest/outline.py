@@ -1,7 +1,11 @@
 """The outline of a source file: by tree-sitter, or for Python without it by Python's parser."""
 
+import ast
+import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +14,12 @@ from typing import Self
 
 import msgspec
 
-from weakincentives.contrib.digest.definitions import Outline
-from weakincentives.contrib.digest.python_outline import outline_python
+from weakincentives.contrib.digest.definitions import (
+    MAX_DEFINITIONS,
+    Outline,
+    SourceDefinition,
+    clean_signature,
+)
 
 MAX_FAILURES = 3
 """Files that may end the parsing process; then no more are parsed."""
@@ -20,6 +28,55 @@ _MAX_PARSED = 256 * 1024  # bytes
 _HERE = Path(__file__).parent
 _WORKER = (sys.executable, "-I", str(_HERE / "parser_process.py"), str(_HERE.parents[2]))
 _HAS_GRAMMARS = all(map(find_spec, ("tree_sitter", "tree_sitter_python", "tree_sitter_rust")))
+_COMMENT = re.compile(r"#[^\n]*")
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def outline_python(text: str) -> tuple[SourceDefinition, ...]:
+    """Return the definitions in `text`; none if it is not valid in this version of Python."""
+    try:
+        with warnings.catch_warnings():  # what the file does wrong is not ours to report
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    lines = text.splitlines(keepends=True)
+    return tuple(_definitions(tree, lines))[:MAX_DEFINITIONS]
+
+
+def _definitions(tree: ast.Module, lines: list[str]) -> Iterator[SourceDefinition]:
+    stack: list[tuple[ast.stmt, int]] = [(each, 0) for each in reversed(tree.body)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, _Definition):
+            head = _COMMENT.sub("", _head(node, lines))
+            yield SourceDefinition(node.name, node.lineno, depth, clean_signature(head))
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            below = depth + isinstance(node, ast.ClassDef)
+            stack += [(each, below) for each in reversed(_statements(node))]
+
+
+def _statements(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> list[ast.stmt]:
+    """Return the statements inside `node`: those of a class, or of the branches of an `if`."""
+    found: list[ast.stmt] = []
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.stmt):
+            found.append(each)
+        elif isinstance(each, ast.ExceptHandler | ast.match_case):
+            found += _statements(each)
+    return found
+
+
+def _head(node: _Definition, lines: list[str]) -> str:
+    """Return the source from the definition to its body."""
+    first = node.body[0]
+    decorators = first.decorator_list if isinstance(first, _Definition) else []
+    end = min([first.lineno, *(each.lineno for each in decorators)])
+    if end > node.lineno:
+        head = "".join(lines[node.lineno - 1 : end - 1])
+    else:  # the body follows on the same line
+        head = lines[end - 1].encode()[: first.col_offset].decode("utf-8", "replace")
+    return head.encode()[node.col_offset :].decode("utf-8", "replace")
 
 
 class ParseError(Exception):

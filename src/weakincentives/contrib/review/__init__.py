@@ -1,18 +1,14 @@
 """Working copies: review changes made in a copy, then apply all of them or none."""
 
+from weakincentives.contrib.review.apply import Applied
 from weakincentives.contrib.review.commit import Committed, commit_changes, commit_to_branch
 from weakincentives.contrib.review.conflicts import Conflict, ConflictError
 from weakincentives.contrib.review.copy import working_copy
 from weakincentives.contrib.review.git import CommitError
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import Merge
+from weakincentives.contrib.review.original import ApplyInterruptedError, Interrupted, recover
 from weakincentives.contrib.review.records import CopyError, WorkingCopy, open_copy
-from weakincentives.contrib.review.recovery import (
-    ApplyInterruptedError,
-    Interrupted,
-    recover,
-)
-from weakincentives.contrib.review.results import Applied
 from weakincentives.contrib.review.review import Review
 from weakincentives.contrib.review.views import Version
 from weakincentives.history import Kept, Recovery

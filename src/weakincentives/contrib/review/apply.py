@@ -1,16 +1,30 @@
-"""Apply and undo: the steps of a plan as one change of the original, all or nothing."""
+"""Apply and undo: the edits of a plan as one change of the original, and their record.
 
-from collections.abc import Callable, Sequence
+Each apply is recorded before it begins and settled when it has committed, so that after a
+crash the journal in the original decides which of them happened.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from weakincentives.contrib.review.conflicts import (
+    Conflict,
     ConflictError,
-    Step,
+    Plan,
     create_conflict,
 )
-from weakincentives.contrib.review.views import OriginalFilesystem
-from weakincentives.filesystem import FileStat
+from weakincentives.contrib.review.records import (
+    Application,
+    IndexChange,
+    WorkingCopy,
+    read_record,
+    write_record,
+)
+from weakincentives.contrib.review.views import LayeredFilesystem, ReviewFilter, Version
+from weakincentives.filesystem import Diff, FilesystemSnapshot, ReadableFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.history import (
     Attributes,
@@ -19,97 +33,258 @@ from weakincentives.history import (
     ChangeRequest,
     Edit,
     Ending,
-    EntryState,
     Kept,
-    LiveTree,
+    Recovery,
     change,
-    read_attributes,
 )
+from weakincentives.posix import parents_of, store_file, write_all
 
-TransactionKind: TypeAlias = Literal["apply", "undo"]
-OnEnd: TypeAlias = Callable[[ChangeRecord, Ending], None]
+_MAX_OMISSIONS = 5
 
 
-def apply_steps(
-    original: OriginalFilesystem,
-    steps: Sequence[Step],
-    sides: tuple[Side, Side],
-    *,
-    kind: TransactionKind,
-    place: Path,
-    number: int,
-    attributes: Attributes,
-    on_end: OnEnd,
-    removed: Attributes | None = None,
-) -> tuple[Kept, ...]:
-    """Execute all steps or none; return concurrent changes that were left alone.
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The result of an apply, an undo or a recovery."""
 
-    Args:
-        original: The directory.
-        steps: They lead from the first of the `sides` to the second.
-        sides: The state that the copy started with, and the new one.
-        kind: Whether it is an apply or an undo.
-        place: The working copy.
-        number: Which apply of the copy it is.
-        attributes: The extended attributes of files that are created again.
-        on_end: Called before the record of the change is removed.
-        removed: The extended attributes of files that are removed, as an undo restores them.
+    paths: tuple[str, ...]
+    """The paths that changed in the original, sorted."""
+    merged: tuple[str, ...] = ()
+    """The files in which both changes were merged."""
+    kept_directories: tuple[str, ...] = ()
+    """Directories that were not removed because they hold something outside the review."""
+    kept: tuple[Kept, ...] = ()
+    """Changes of others that were left alone, and where the other versions are."""
+    created: tuple[str, ...] = ()
+    """Those of the paths that did not exist before."""
+    removed: tuple[str, ...] = ()
+    """Those of the paths that do not exist any more."""
+    directories: tuple[str, ...] = ()
+    """Those of the paths that are, or were, directories."""
+
+    def __str__(self) -> str:
+        """Return the number of changed paths."""
+        number = len(self.paths)
+        return f"{number} path{'' if number == 1 else 's'} changed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSource:
+    """The changes that a git commit is made of."""
+
+    before: ReadableFilesystem
+    after: ReadableFilesystem
+    paths: tuple[str, ...]
+    has_pending: bool
+    """Whether some of them were not applied yet."""
+
+
+def summarize(plan: Plan) -> Applied:
+    """Return the result of a plan that was carried out."""
+    return Applied(
+        paths=tuple(each.path for each in plan.edits),
+        merged=tuple(each.path for each in plan.merges),
+        kept_directories=tuple(plan.kept_directories),
+        created=tuple(each.path for each in plan.edits if each.before.kind == "absent"),
+        removed=tuple(each.path for each in plan.edits if each.after.kind == "absent"),
+        directories=tuple(each.path for each in plan.edits if _has_directory(each)),
+    )
+
+
+def _has_directory(edit: Edit) -> bool:
+    last = edit.before if edit.after.kind == "absent" else edit.after
+    return last.kind == "directory"
+
+
+def summarize_recoveries(recoveries: Sequence[Recovery]) -> Applied:
+    """Return the result of recoveries."""
+    return Applied(
+        paths=tuple(sorted({path for each in recoveries for path in each.paths})),
+        kept=tuple(kept for each in recoveries for kept in each.kept),
+    )
+
+
+def describe_left(conflicts: Sequence[Conflict]) -> list[Kept]:
+    """Return what an undo leaves alone; not the directories above it, which it keeps as well."""
+    above = {parent for each in conflicts for parent in parents_of(each.path)}
+    return [
+        Kept(
+            each.path,
+            f"was left as it is: {each.in_original} after the apply",
+            can_merge=each.can_merge,
+        )
+        for each in conflicts
+        if each.path not in above
+    ]
+
+
+class ApplyHistory:
+    """The recorded applies of one working copy, oldest first."""
+
+    def __init__(
+        self,
+        copy: WorkingCopy,
+        view: Callable[[FilesystemSnapshot], ReadableFilesystem],
+        review_filter: ReviewFilter,
+    ) -> None:
+        """Read the record of `copy`; `view` opens its snapshots."""
+        self._copy = copy
+        self._view = view
+        self._filter = review_filter
+
+    @property
+    def entries(self) -> tuple[Application, ...]:
+        """The applies as they are recorded now."""
+        return read_record(self._copy.place).applied
+
+    def state(self, count: int | None = None) -> ReadableFilesystem:
+        """Return the copied state with what the first `count` applies, or all, changed."""
+        layers: dict[str, Side | Version] = {}
+        for each in self.entries[:count]:
+            if each.is_settled:
+                # without bits that were withheld from it
+                accepted = LayeredFilesystem(
+                    self._view(each.after), transform=self._filter.strip_rights
+                )
+                side = Side(accepted)
+                layers |= {path: each.contents.get(path, side) for path in each.accepted}
+        base = self._view(self._copy.base)
+        return LayeredFilesystem(base, layers) if layers else base
+
+    def clean(self) -> None:
+        """Drop what never happened or was undone; call it when no transaction is pending."""
+        entries = self.entries
+        kept = tuple(each for each in entries if each.is_settled and (each.paths or each.accepted))
+        if kept != entries:
+            self._write(kept)
+
+    def begin(self, entry: Application) -> int:
+        """Record an apply before it begins; return its number."""
+        entries = self.entries
+        self._write((*entries, entry))
+        return len(entries)
+
+    def carry_out(
+        self,
+        plan: Plan,
+        number: int,
+        attributes: Attributes,
+        *,
+        kind: Literal["apply", "undo"] = "apply",
+    ) -> Applied:
+        """Execute all edits of a plan or none.
+
+        Args:
+            plan: The edits.
+            number: Which apply it is, or undoes.
+            attributes: The extended attributes of files that are created again.
+            kind: Whether it is an apply, or the undo of one.
+
+        Raises:
+            ConflictError: A path changed meanwhile; everything was rolled back except for
+                concurrent saves.
+        """
+        request = ChangeRequest(
+            plan.edits,
+            Side(plan.change_set.after).open,
+            kind=kind,
+            place=str(self._copy.place),
+            number=number,
+            attributes=attributes,
+        )
+        try:
+            done = change(plan.original.directory, request, on_end=self.end)
+        except ChangeConflictError as error:
+            found = create_conflict(plan.find_change(error.path), error.fact)
+            raise ConflictError([found], kept=error.kept) from error
+        return replace(summarize(plan), kept=done.kept)
+
+    def end(self, record: ChangeRecord, ending: Ending) -> None:
+        """Settle an apply, or drop one that was undone or rolled back; idempotent."""
+        entries, number = list(self.entries), record.number
+        if len(entries) <= number or (record.kind == "undo" and ending == "rolled back"):
+            return
+        if record.kind == "apply" and ending == "committed":
+            entries[number] = replace(entries[number], is_settled=True)
+        elif number == len(entries) - 1:
+            del entries[number]
+        else:  # only an undo; the numbers of later applies stay as they are until `clean`
+            entries[number] = _select(entries[number], ())
+        self._write(tuple(entries))
+
+    @property
+    def committed_count(self) -> int:
+        """The number of applies up to the last one that was committed."""
+        return max((at for at, each in enumerate(self.entries, start=1) if each.commit), default=0)
+
+    @property
+    def last_staged(self) -> Mapping[str, IndexChange]:
+        """The entries of git's index that the last commit changed, before and after."""
+        return self.entries[-1].staged if self.entries else {}
+
+    @property
+    def last_commit(self) -> str:
+        """The git commit that was made of the last apply; empty if there is none."""
+        return self.entries[-1].commit if self.entries else ""
+
+    def mark_committed(self, commit: str, staged: Mapping[str, IndexChange]) -> None:
+        """Record the commit of all applies that had none, and what it changed in git's index.
+
+        It is called before the index changes, without a commit, and when the commit is made.
+        """
+        count = self.committed_count
+        entries = self.entries
+        marked = (replace(each, commit=commit, staged=dict(staged)) for each in entries[count:])
+        self._write((*entries[:count], *marked))
+
+    def keep(self, number: int, paths: Collection[str]) -> None:
+        """Forget an apply, except for these paths."""
+        entries = list(self.entries)
+        entries[number] = _select(entries[number], paths)
+        self._write(tuple(entries))
+
+    def split(self, number: int, paths: Collection[str]) -> int:
+        """Divide an apply: first these paths, then the rest; return the number of the rest."""
+        entries = list(self.entries)
+        entry = entries[number]
+        rest = {*entry.paths, *entry.accepted} - set(paths)
+        entries[number : number + 1] = [_select(entry, paths), _select(entry, rest)]
+        self._write(tuple(entries))
+        return number + 1
+
+    def _write(self, entries: tuple[Application, ...]) -> None:
+        record = read_record(self._copy.place)
+        if record.applied != entries:
+            write_record(self._copy.place, replace(record, applied=entries))
+
+
+def _select(entry: Application, paths: Collection[str]) -> Application:
+    """Return an apply with only these paths."""
+    return replace(
+        entry,
+        paths=tuple(each for each in entry.paths if each in paths),
+        accepted=tuple(each for each in entry.accepted if each in paths),
+    )
+
+
+def write_patch(changes: Diff, target: Path) -> Path:
+    """Write changes to a new or existing file, as a patch for `git apply`.
 
     Raises:
-        ConflictError: A path changed meanwhile; everything was rolled back except for
-            concurrent saves.
+        ValueError: Nothing was changed, or nothing that a patch can express.
     """
-    request = ChangeRequest(
-        [_edit(step, sides) for step in steps],
-        sides[1].open,
-        kind=kind,
-        place=str(place),
-        number=number,
-        attributes=attributes,
-        removed_attributes=removed,
-    )
+    if not changes:
+        raise ValueError("Nothing was changed, so there is no patch to save")
+    if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
+        facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
+        raise ValueError(f"A patch cannot express any of the changes: {facts}")
+
+    def fill(descriptor: int) -> None:
+        for chunk in changes.patch_chunks():
+            write_all(descriptor, chunk)
+
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return change(original.directory, request, on_end=on_end).kept
-    except ChangeConflictError as error:
-        raise _explain(error, steps) from error
-
-
-def collect_attributes(
-    original: OriginalFilesystem, steps: Sequence[Step]
-) -> dict[str, dict[str, bytes]]:
-    """Return the extended attributes of files to be removed, so that an undo restores them."""
-    tree = LiveTree(original.directory)
-    removed = [
-        step.path
-        for step in steps
-        if step.now is not None and step.now.is_file and not (step.wanted and step.wanted.is_file)
-    ]
-    found = {path: read_attributes(tree, path) for path in removed}
-    return {path: attributes for path, attributes in found.items() if attributes}
-
-
-def _edit(step: Step, sides: tuple[Side, Side]) -> Edit:
-    """Return what a step does; the expected state is that of the copy, not the one just seen."""
-    if step.now is None or step.now.is_directory:
-        before = _describe(step.now, sides[0])
-    else:
-        before = _describe(step.change.before, sides[0])
-    return Edit(step.path, before, _describe(step.wanted, sides[1]))
-
-
-def _describe(found: FileStat | None, state: Side) -> EntryState:
-    """Return the state of `found`; a file is read only if its blob id is unknown."""
-    if found is None:
-        return EntryState()
-    if found.link_target is not None:
-        return EntryState("symlink", target=found.link_target)
-    if not found.is_file:
-        return EntryState(found.kind, found.permissions)
-    return EntryState("file", found.permissions, found.size_bytes, state.blob_id(found))
-
-
-def _explain(error: ChangeConflictError, steps: Sequence[Step]) -> ConflictError:
-    """Return the conflict at a path, or below a directory that is changed for it."""
-    here = [step for step in steps if step.path == error.path]
-    below = [step for step in steps if step.path.startswith(f"{error.path}/")]
-    return ConflictError([create_conflict((here or below)[0].change, error.fact)], kept=error.kept)
+        store_file(directory, target.name, fill, durable=True)
+    finally:
+        os.close(directory)
+    return target

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from weakincentives.contrib.review.apply import Applied, CommitSource
 from weakincentives.contrib.review.git import (
     GITLINK,
     CommitError,
@@ -17,11 +18,10 @@ from weakincentives.contrib.review.git import (
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import merge_content
 from weakincentives.contrib.review.records import GitEntry, IndexChange
-from weakincentives.contrib.review.results import Applied, CommitSource
 from weakincentives.contrib.review.review import Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FileStat
-from weakincentives.filesystem.diff import Side, encode_path
+from weakincentives.filesystem.diff import Side
 from weakincentives.posix import display_path, parents_of
 
 _MAX_SUBJECT = 72
@@ -104,7 +104,7 @@ def _move_branch(
 ) -> None:
     """Add a commit to the current branch, and its changes to the user's index."""
     reason = f"commit: {message.partition(chr(10))[0]}"
-    earlier = review.last_staged
+    earlier = review.applies.last_staged
     with repository.locked_index() as index:
         now, staged = index.entries(), tree.merge_staged(index)
         changes = {path: (now.get(path), entry) for path, entry in staged.items()}
@@ -112,15 +112,15 @@ def _move_branch(
             if path in changes and now.get(path) == after:
                 changes[path] = (before, changes[path][1])
         # before-images first; after a kill the changes are staged, and the next attempt commits
-        review.mark_committed("", changes)
+        review.applies.mark_committed("", changes)
         index.update_entries(staged)
     try:
         repository.run("update-ref", "-m", reason, "HEAD", made, tree.head)
     except CommitError:
         repository.change_entries(_invert(changes))
-        review.mark_committed("", {})
+        review.applies.mark_committed("", {})
         raise
-    review.mark_committed(made, changes)
+    review.applies.mark_committed(made, changes)
 
 
 def _invert(changes: Mapping[str, IndexChange]) -> dict[str, IndexChange]:
@@ -177,7 +177,7 @@ def undo_commit(review: Review) -> str:
     Raises:
         CommitError: Other commits follow it, or it was pushed.
     """
-    made, staged = review.last_commit, review.last_staged
+    made, staged = review.applies.last_commit, review.applies.last_staged
     repository = find_repository(review.copy.original) if made or staged else None
     if repository is None:
         return ""
@@ -197,7 +197,7 @@ def undo_commit(review: Review) -> str:
         )
     repository.check_ready()
     _move_head(repository, made, f"{made}~1")
-    repository.change_entries(_invert(review.last_staged))
+    repository.change_entries(_invert(review.applies.last_staged))
     return made
 
 
@@ -206,7 +206,7 @@ def redo_commit(review: Review, made: str) -> None:
     repository = find_repository(review.copy.original)
     if repository is not None:
         _move_head(repository, f"{made}~1", made)
-        repository.change_entries(review.last_staged)
+        repository.change_entries(review.applies.last_staged)
 
 
 def create_message(task: str, answer: str = "") -> str:
@@ -245,8 +245,7 @@ class _Tree:
         self.head: str = repository.text("rev-parse", "HEAD")
         """The commit that the changes are added to; another one may follow it meanwhile."""
         self._sign = repository.signing_options()
-        with repository.temporary_index(self.head) as index:
-            self._head = index.entries()
+        self._head = repository.entries(self.head)
         self._keeps_modes = repository.setting("core.fileMode") != "false"
         before, after = (self._find_entries(side, source.paths) for side in self._sides)
         wanted = self._select(before, after)
@@ -262,7 +261,8 @@ class _Tree:
 
     def commit(self, message: str) -> str:
         """Create the commit, which no branch has yet."""
-        with self._repository.temporary_index(self.head) as index:
+        with self._repository.temporary_index() as (index, _):
+            index.run("read-tree", self.head)
             index.update_entries(self.changed)
             tree = index.text("write-tree")
         arguments = ("commit-tree", *self._sign, "-p", self.head, "-F", "-", tree)
@@ -339,10 +339,10 @@ class _Tree:
         converted = self._repository.converted_paths(files) if files else set[str]()
         self._repository.check_filters(sorted(converted))
         plain = [path for path in paths if path not in converted]
-        contents = (_content(side, found[path]) for path in plain)
+        contents = (side.data(found[path]) for path in plain)
         ids = dict(zip(plain, self._repository.store_all(contents), strict=True)) if plain else {}
         for path in converted:
-            ids[path] = self._repository.store(path, _content(side, found[path]))
+            ids[path] = self._repository.store(path, side.data(found[path]))
         return {path: (self._mode(path, found[path]), ids[path]) for path in paths}
 
     def _mode(self, path: str, found: FileStat) -> str:
@@ -391,12 +391,6 @@ class _Tree:
                 f"Your {kind} changes overlap with those of the run in {names}{more};"
                 " commit or stash yours first"
             )
-
-
-def _content(side: Side, found: FileStat) -> bytes:
-    if found.link_target is not None:
-        return encode_path(found.link_target)
-    return side.read(found)
 
 
 def is_in_repository(original: Path) -> bool:

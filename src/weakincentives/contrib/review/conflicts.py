@@ -8,20 +8,23 @@ anything else is a conflict.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal, TypeGuard
 
-from weakincentives.contrib.review.merge import Merge, find_overlaps, try_merge
-from weakincentives.contrib.review.views import (
-    OriginalSide,
-    PreservingFilesystem,
-    ReplacedFilesystem,
-    Version,
+from weakincentives.contrib.review.merge import (
+    MAX_BYTES,
+    Merge,
+    Versions,
+    find_overlaps,
+    merge_versions,
 )
+from weakincentives.contrib.review.original import Original
+from weakincentives.contrib.review.views import LayeredFilesystem, Version
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
 from weakincentives.filesystem.base import outermost
-from weakincentives.filesystem.diff import Side, StaleDiffError, find_moves, same_bytes
-from weakincentives.history import Kept
+from weakincentives.filesystem.diff import Side, find_moves
+from weakincentives.history import Edit, EntryState, Kept
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_CONFLICTS = 10  # in a message
@@ -88,94 +91,143 @@ class ConflictError(WinkError, RuntimeError):
         return "; ".join((fact, *map(str, self.kept)))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The change of one path of the original."""
-
-    path: str
-    now: FileStat | None
-    wanted: FileStat | None
-    change: Change
-
-
 class Plan:
-    """The steps that bring changes into the original, and the conflicts that prevent them."""
+    """The edits that bring changes into the original, and the conflicts that prevent them."""
 
     def __init__(
-        self,
-        changes: Sequence[Change],
-        original: OriginalSide,
-        sides: tuple[Side, Side],
-        is_reviewed: Callable[[str], bool],
+        self, change_set: "ChangeSet", original: Original, merges: Sequence[Merge] = ()
     ) -> None:
-        """Check `changes`, which lead from the first of the `sides` to the second.
+        """Check the changes of `change_set`, in which `merges` are made already.
 
         Paths that are not reviewed stay in the original, and so do the directories above them.
         """
-        self._original = original
-        self._before, self._after = sides
-        self._is_reviewed = is_reviewed
+        self.change_set: ChangeSet = change_set
+        self.original: Original = original
+        self.merges: Sequence[Merge] = merges
+        changes = change_set.changes
+        self._sides = Side(change_set.before), Side(change_set.after)
         self._made = {each.path for each in changes if is_directory(each.after)}
         self._gone = {each.path for each in changes if each.after is None}
-        self.steps: list[Step] = []
+        self.edits: list[Edit] = []
+        """They expect what was seen here: what somebody does since is a conflict."""
         self.conflicts: list[Conflict] = []
         self.kept_directories: list[str] = []
-        for change in reversed(changes):  # children come before their directory
-            check_time("Review")
-            try:
-                self._check_change(change, self._original.lookup(change.path))
-            except PermissionError as error:
-                self.conflicts.append(create_conflict(change, f"not readable ({error.strerror})"))
-        for found in (self.steps, self.conflicts, self.kept_directories):
+        with original.look() as self._look:
+            for change in reversed(changes):  # children come before their directory
+                check_time("Review")
+                try:
+                    self._check_change(change, self._look.state(change.path))
+                except PermissionError as error:
+                    self._add_conflict(change, f"not readable ({error.strerror})")
+        for found in (self.edits, self.conflicts, self.kept_directories):
             found.reverse()
 
-    def _check_change(self, change: Change, now: FileStat | None) -> None:
-        if self._is_done(change, now):
+    def merge(self) -> "Plan":
+        """Return the plan in which a three-way merge resolves what it can."""
+        merges = self.find_merges()
+        return Plan(self.change_set.with_merges(merges), self.original, merges) if merges else self
+
+    def find_merges(self) -> list[Merge]:
+        """Return the conflicts that a three-way merge resolves."""
+        found = [
+            merge_versions(each.path, versions)
+            for each, versions in self._read_conflicts()
+            if versions is not None
+        ]
+        return [each for each in found if each is not None]
+
+    def explain_conflicts(self) -> tuple[Conflict, ...]:
+        """Return the conflicts, and whether a merge resolves each.
+
+        A rename is one change: a conflict with one of its names is a conflict with both.
+        """
+        found = [
+            each
+            if versions is None
+            else replace(each, can_merge=True)
+            if merge_versions(each.path, versions)
+            else replace(each, lines=find_overlaps(versions))
+            for each, versions in self._read_conflicts()
+        ]
+        renames = self.change_set.renames() if found else Renames(())
+        return tuple(add_rename_conflicts(found, renames))
+
+    def without_conflicts(self) -> tuple["Plan", list[Conflict]]:
+        """Return the plan of the part that applies cleanly, and what is left out."""
+        left: dict[str, Conflict] = {}
+        plan = self
+        while plan.conflicts:
+            for each in plan.explain_conflicts():
+                left.setdefault(each.path, each)
+            changes = [each for each in plan.change_set.changes if each.path not in left]
+            plan = Plan(replace(plan.change_set, changes=changes), self.original, self.merges)
+        return plan, list(left.values())
+
+    def find_change(self, path: str) -> Change:
+        """Return the change of an edit at or below a path."""
+        below = (each.path for each in self.edits if f"{each.path}/".startswith(f"{path}/"))
+        first = min(below)
+        return next(each for each in self.change_set.changes if each.path == first)
+
+    # --- steps ---
+
+    def _read_conflicts(self) -> Iterator[tuple[Conflict, Versions | None]]:
+        """Yield each conflict with its three versions; None unless all are files, not too large."""
+        changes = {each.path: each for each in self.change_set.changes}
+        with self.original.look() as look:
+            for each in self.conflicts:
+                change = changes[each.path]
+                base, ours = map(_read, self._sides, (change.before, change.after))
+                theirs = look.version(each.path, MAX_BYTES) if base and ours else None
+                yield each, None if not (base and ours and theirs) else (base, ours, theirs)
+
+    def _check_change(self, change: Change, now: EntryState) -> None:
+        before, after = map(_state, self._sides, (change.before, change.after))
+        is_made = before.kind != "directory" and now.kind == after.kind == "directory"
+        # a directory that was created on both sides may have other permissions
+        if is_made or _is_same(now, after):
             return
-        step = Step(change.path, now, change.after, change)
-        found = self._conflict_above(change) or self._conflict_at(change, now)
-        if found is not None:
-            self.conflicts.append(found)
-        elif is_directory(now) and not is_directory(change.after):
-            self._remove_directory(step)
+        fact = self._find_conflict_above(change)
+        if not fact and not _is_same(now, before):
+            fact = _describe_change(before.kind, now.kind)
+        edit = Edit(change.path, now, after)
+        if fact:
+            self._add_conflict(change, fact)
+        elif now.kind == "directory" != after.kind:
+            self._remove_directory(change, edit)
+        elif now.kind == "file":
+            self.edits.append(replace(edit, attributes=self._look.attributes(change.path)))
         else:
-            self.steps.append(step)
+            self.edits.append(edit)
 
-    def _is_done(self, change: Change, now: FileStat | None) -> bool:
-        """Return whether the original already has the new state."""
-        if is_directory(change.after) and is_directory(now) and not is_directory(change.before):
-            return True  # created on both sides; differing permissions do not matter
-        return is_same_entry(self._original, now, self._after, change.after)
+    def _add_conflict(self, change: Change, fact: str) -> None:
+        self.conflicts.append(create_conflict(change, fact))
 
-    def _conflict_at(self, change: Change, now: FileStat | None) -> Conflict | None:
-        if is_same_entry(self._original, now, self._before, change.before):
-            return None
-        return create_conflict(change, _describe_change(change.before, now))
-
-    def _conflict_above(self, change: Change) -> Conflict | None:
+    def _find_conflict_above(self, change: Change) -> str:
         for parent in parents_of(change.path) if change.after is not None else ():
-            found = self._original.lookup(parent)
-            if parent not in self._made and not is_directory(found):
-                became = "removed" if found is None else f"replaced by a {found.kind}"
-                return create_conflict(change, f"{display_path(parent)} {became}")
-        return None
+            found = self._look.state(parent)
+            if parent not in self._made and found.kind != "directory":
+                became = "removed" if found.kind == "absent" else f"replaced by a {found.kind}"
+                return f"{display_path(parent)} {became}"
+        return ""
 
-    def _remove_directory(self, step: Step) -> None:
+    def _remove_directory(self, change: Change, edit: Edit) -> None:
         """Remove a directory, unless it contains something that the copy never had."""
-        left = [join(step.path, name) for name in self._original.children(step.path)]
+        left = [join(edit.path, name) for name in self._look.names(edit.path)]
         left = sorted(
             path for path in left if path not in self._gone or path in self.kept_directories
         )
         reviewed = [
-            path for path in left if path not in self.kept_directories and self._is_reviewed(path)
+            path
+            for path in left
+            if path not in self.kept_directories and self.change_set.is_reviewed(path)
         ]
-        if reviewed or (left and step.wanted is not None):
-            fact = f"{display_path((reviewed or left)[0])} added"
-            self.conflicts.append(create_conflict(step.change, fact))
+        if reviewed or (left and change.after is not None):
+            self._add_conflict(change, f"{display_path((reviewed or left)[0])} added")
         elif left:
-            self.kept_directories.append(step.path)
+            self.kept_directories.append(edit.path)
         else:
-            self.steps.append(step)
+            self.edits.append(edit)
 
 
 class Renames:
@@ -199,6 +251,10 @@ class Renames:
     def source(self, path: str) -> str:
         """Return the old name of `path`; empty if it was not renamed."""
         return self._sources.get(path, "")
+
+    def target(self, path: str) -> str:
+        """Return the new name of `path`; empty if it was not renamed."""
+        return self._targets.get(path, "")
 
     def below(self, path: str) -> list[str]:
         """Return the new names below a directory, sorted."""
@@ -267,17 +323,27 @@ def add_rename_conflicts(conflicts: Sequence[Conflict], renames: Renames) -> Ite
             yield Conflict(other, renames.describe(other), fact)
 
 
-def is_same_entry(first: Side, left: FileStat | None, second: Side, right: FileStat | None) -> bool:
-    """Return whether two entries are equal; files are read if need be."""
-    if left is None or right is None:
-        return left is right
-    if left.kind != right.kind or left.link_target != right.link_target:
-        return False
-    if left.is_symlink:
-        return True
-    if left.permissions != right.permissions or left.size_bytes != right.size_bytes:
-        return False
-    return not left.is_file or _same_content(first, left, second, right)
+def _state(side: Side, found: FileStat | None) -> EntryState:
+    """Return an entry of a side; a file is read only if its blob id is unknown."""
+    if found is None:
+        return EntryState()
+    if found.link_target is not None:
+        return EntryState("symlink", target=found.link_target)
+    if not found.is_file:
+        return EntryState(found.kind, found.permissions)
+    return EntryState("file", found.permissions, found.size_bytes, side.blob_id(found))
+
+
+def _is_same(now: EntryState, wanted: EntryState) -> bool:
+    """Return whether an entry is as wanted; by its metadata if it could not be read."""
+    is_unread = now.kind == "file" and not now.blob
+    return now == (replace(wanted, blob="") if is_unread else wanted)
+
+
+def _read(side: Side, found: FileStat | None) -> Version | None:
+    if found is None or not found.is_file or found.size_bytes > MAX_BYTES:
+        return None
+    return Version(side.data(found), found.permissions)
 
 
 def is_directory(found: FileStat | None) -> TypeGuard[FileStat]:
@@ -287,18 +353,8 @@ def is_directory(found: FileStat | None) -> TypeGuard[FileStat]:
 
 def create_conflict(change: Change, in_original: str) -> Conflict:
     """Return the conflict of a change in the copy with what happened in the original."""
-    return Conflict(change.path, _describe_change(change.before, change.after), in_original)
-
-
-def _same_content(first: Side, left: FileStat, second: Side, right: FileStat) -> bool:
-    try:
-        with first.open(left.path) as one, second.open(right.path) as other:
-            return same_bytes(one, other)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False  # removed or replaced meanwhile
-    except PermissionError:
-        # read-only: the file is not made readable, so its metadata decides
-        return isinstance(first, OriginalSide) and first.is_read_only
+    kinds = ("absent" if each is None else each.kind for each in (change.before, change.after))
+    return Conflict(change.path, _describe_change(*kinds), in_original)
 
 
 def _select_below(ordered: Sequence[str], place: str) -> Iterator[str]:
@@ -313,14 +369,13 @@ def _select_below(ordered: Sequence[str], place: str) -> Iterator[str]:
     yield from ordered[first:last]
 
 
-def _describe_change(before: FileStat | None, after: FileStat | None) -> str:
-    if before is None:
+def _describe_change(before: str, after: str) -> str:
+    """Return what happened to an entry, by its kinds."""
+    if before == after:
+        return "modified"
+    if before == "absent":
         return "added"
-    if after is None:
-        return "removed"
-    if before.kind != after.kind:
-        return f"replaced by a {after.kind}"
-    return "modified"
+    return "removed" if after == "absent" else f"replaced by a {after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,105 +389,36 @@ class ChangeSet:
     renames: Callable[[], Renames] = lambda: Renames(())
     """Returns the renames among the changes."""
 
-    def plan(self, original: PreservingFilesystem, *, read_only: bool = False) -> Plan:
-        """Check the changes; `read_only` does not make inaccessible paths accessible."""
-        sides = Side(self.before), Side(self.after)
-        with OriginalSide(original, read_only=read_only) as now:
-            return Plan(self.changes, now, sides, self.is_reviewed)
-
-    def conflicts(
-        self, original: PreservingFilesystem, plan: Plan, *, read_only: bool = False
-    ) -> tuple[Conflict, ...]:
-        """Return the conflicts of a plan, and whether a merge resolves each.
-
-        A rename is one change: a conflict with one of its names is a conflict with both.
-        """
-        merged = {each.path for each in self.merges(original, plan, read_only=read_only)}
-        changes = {each.path: each for each in self.changes}
-        with OriginalSide(original, read_only=read_only) as now:
-            sides = Side(self.before), Side(self.after), now
-            found = [
-                replace(each, can_merge=True)
-                if each.path in merged
-                else replace(each, lines=_find_overlaps(changes[each.path], sides))
-                for each in plan.conflicts
-            ]
-        return tuple(add_rename_conflicts(found, self.renames() if found else Renames(())))
-
-    def merges(
-        self, original: PreservingFilesystem, plan: Plan, *, read_only: bool = False
-    ) -> list[Merge]:
-        """Return the conflicts of a plan that a three-way merge resolves."""
-        paths = {each.path for each in plan.conflicts}
-        changes = [each for each in self.changes if each.path in paths]
-        with OriginalSide(original, read_only=read_only) as now:
-            sides = Side(self.before), Side(self.after), now
-            found = [_try_merge(each, sides) for each in changes]
-        return [each for each in found if each is not None]
-
     def with_merges(self, merges: Sequence[Merge]) -> "ChangeSet":
         """Return the change set with these files merged, starting from the original."""
-        before = {each.path: each.original for each in merges}
-        after = {each.path: each.merged for each in merges}
-        changes = [
-            replace(
-                each,
-                before=before[each.path].stat(each.path),
-                after=after[each.path].stat(each.path),
-            )
-            if each.path in before
-            else each
-            for each in self.changes
-        ]
+        return self.with_files(
+            {each.path: each.merged for each in merges},
+            {each.path: each.original for each in merges},
+        )
+
+    def with_files(
+        self, after: Mapping[str, Version], before: Mapping[str, Version] = MappingProxyType({})
+    ) -> "ChangeSet":
+        """Return the change set that gives files other contents than the copy has."""
+        if not after:
+            return self
+        changes = list(self.changes)
+        for at, each in enumerate(changes):
+            if each.path in after:
+                new, old = after[each.path], before.get(each.path)
+                changes[at] = replace(
+                    each,
+                    before=each.before if old is None else old.lookup(each.path),
+                    after=new.lookup(each.path),
+                )
         return replace(
             self,
             changes=changes,
-            before=ReplacedFilesystem(self.before, before),
-            after=ReplacedFilesystem(self.after, after),
+            before=LayeredFilesystem(self.before, before) if before else self.before,
+            after=LayeredFilesystem(self.after, after),
         )
-
-    def with_contents(self, contents: Mapping[str, Version]) -> "ChangeSet":
-        """Return the change set that gives these files other contents than the copy has."""
-        if not contents:
-            return self
-        changes = [
-            replace(each, after=contents[each.path].stat(each.path))
-            if each.path in contents
-            else each
-            for each in self.changes
-        ]
-        return replace(self, changes=changes, after=ReplacedFilesystem(self.after, contents))
-
-    def without_conflicts(
-        self, original: PreservingFilesystem
-    ) -> tuple["ChangeSet", Plan, list[Conflict]]:
-        """Return the part that applies cleanly, its plan, and the conflicts that are left out."""
-        left: dict[str, Conflict] = {}
-        change_set = self
-        while (plan := change_set.plan(original)).conflicts:
-            for each in change_set.conflicts(original, plan):
-                left.setdefault(each.path, each)
-            changes = [each for each in change_set.changes if each.path not in left]
-            change_set = replace(change_set, changes=changes)
-        return change_set, plan, list(left.values())
 
     def inverse(self) -> "ChangeSet":
         """Return the change set in the other direction."""
         changes = [replace(each, before=each.after, after=each.before) for each in self.changes]
         return replace(self, changes=changes, before=self.after, after=self.before)
-
-
-def _find_overlaps(
-    change: Change, sides: tuple[Side, Side, OriginalSide]
-) -> tuple[tuple[int, int], ...]:
-    try:
-        return find_overlaps(change, sides[2].lookup(change.path), sides)
-    except (PermissionError, IsADirectoryError, NotADirectoryError, StaleDiffError):
-        return ()  # unreadable, or being saved at this moment
-
-
-def _try_merge(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:
-    try:
-        return try_merge(change, sides[2].lookup(change.path), sides)
-    except (PermissionError, IsADirectoryError, NotADirectoryError, StaleDiffError):
-        return None  # unreadable, or being saved at this moment

@@ -1,4 +1,4 @@
-"""Create a working copy: files, links, directories and permissions, and its base snapshot."""
+"""Create a working copy and its base snapshot, in two processes if there are many files."""
 
 import errno
 import gc
@@ -6,18 +6,19 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 
 from weakincentives.contrib.review import records
-from weakincentives.contrib.review.environments import find_fixed_paths
-from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
+from weakincentives.contrib.review.environments import Relocation, find_fixed_paths
+from weakincentives.contrib.review.original import open_original
 from weakincentives.contrib.review.scan import Scan, leads_out
-from weakincentives.contrib.review.transfer import write_entries
 from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
+    Content,
     FileStat,
     HostFilesystem,
     MountProgress,
@@ -28,16 +29,24 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.derived import CompletedFilesystem
 from weakincentives.filesystem.diff import Side
+from weakincentives.filesystem.host import (
+    CopyWorker,
+    FileBatch,
+    HostFile,
+    SnapshotFilesystem,
+    TreeWriter,
+)
 from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.gitstore import Repository
-from weakincentives.posix import os_error, parents_of, remove
+from weakincentives.posix import count_processors, os_error, parent_of, remove
 from weakincentives.runtime.timeline import has_steps
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
+_MIN_FILES = 2_000  # that make it worthwhile to start a process
+_MAX_BATCH = 100  # files that are copied at a time
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OWNER_ACCESS = 0o700
-_NO_METER = ProgressMeter(None, 0, 0)
 _CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty after gc
 _log = logging.getLogger(__name__)
 
@@ -78,13 +87,13 @@ def working_copy(
         raise TypeError(f"exclude must be a sequence of globs, not one: {exclude!r}")
     globs = tuple(exclude)
     with open_original(source, read_only=True) as opened:
-        ensure_not_interrupted(opened, source)
+        opened.ensure_not_interrupted()
     with HostFilesystem(source) as files, _pause_collector():
         scan = Scan(Side(files), globs, max_files, max_bytes, source, files)
         target = _create_place(place, source, globs)
         try:
             return _create_copy(
-                scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes)
+                scan, target, ProgressMeter(progress, len(scan.entries), scan.total_bytes)
             )
         except BaseException:
             remove_copy(target)
@@ -93,7 +102,7 @@ def working_copy(
 
 def copy_of_states(
     before: ReadableFilesystem,
-    after: ReadableFilesystem,
+    after: SnapshotFilesystem,
     *,
     original: str | os.PathLike[str],
     place: str | os.PathLike[str] | None = None,
@@ -118,21 +127,12 @@ def copy_of_states(
         with HostFilesystem(source, read_only=True) as now:
             complete = Side(CompletedFilesystem(before, now))
             scan = Scan(complete, globs, sys.maxsize, sys.maxsize, source)
-            copy = _create_copy(scan, target, _NO_METER)
+            copy = _create_copy(scan, target, ProgressMeter(None, 0, 0))
         with records.open_files(copy) as files:
-            return copy, write_changes(before, after, files)
+            return copy, _restore_changes(before, after, files)
     except BaseException:
         remove_copy(target)
         raise
-
-
-def write_tree(source: ReadableFilesystem, target: PreservingFilesystem) -> list[SkippedEntry]:
-    """Copy everything into an empty directory, unchanged; return what cannot be copied."""
-    side = Side(source)
-    skipped: list[SkippedEntry] = []
-    entries = [each for _, found in side.directories("Restore") for each in found.values()]
-    _put_all(target, entries, side, skipped, _NO_METER)
-    return skipped
 
 
 def remove_copy(place: Path) -> None:
@@ -192,7 +192,7 @@ def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.Worki
     with PreservingFilesystem(
         records.workspace_path(place), git_dir=records.history_path(place)
     ) as target:
-        base = target.fill(lambda writer: write_entries(writer, scan, meter), tag="copied state")
+        base = target.fill(lambda writer: _Transfer(writer, scan, meter).run(), tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
     record = records.CopyRecord(
         original=str(scan.root),
@@ -210,62 +210,19 @@ def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.Worki
     return records.open_copy(place)
 
 
-def _put_all(
-    target: PreservingFilesystem,
-    entries: Sequence[FileStat],
-    source: Side,
-    skipped: list[SkippedEntry],
-    meter: ProgressMeter,
-) -> None:
-    """Copy entries, each directory before its children; note what cannot be copied."""
-    for found in entries:
-        if found.kind == "special":
-            skipped.append(SkippedEntry(found.path, "not a regular file"))
-            continue
-        try:
-            target.put(found, source)
-            if found.is_file and found.modified_at is not None:
-                target.set_time(found.path, found.modified_at)
-        except OSError as error:
-            if not (is_skippable(error) or isinstance(error, IsADirectoryError)):
-                raise
-            skipped.append(SkippedEntry(found.path, error.strerror or str(error)))
-        meter.add(1, found.size_bytes)
-    for found in reversed(entries):
-        if found.is_directory:
-            target.set_permissions(found.path, found.permissions)
-
-
-def write_changes(
-    before: ReadableFilesystem,
-    after: ReadableFilesystem,
-    target: PreservingFilesystem,
-    wants: Callable[[str], bool] = lambda _: True,
+def _restore_changes(
+    before: ReadableFilesystem, after: SnapshotFilesystem, target: PreservingFilesystem
 ) -> list[SkippedEntry]:
-    """Change the files in `target` from one state to another; return what cannot be copied.
-
-    Only paths that `wants` selects are changed.
-    """
-    changes = [each for each in diff(before, after, renames=False).entries if wants(each.path)]
-    side = Side(after)
-    parents = {parent for change in changes for parent in parents_of(change.path)}
-    for parent in sorted(parents):
-        if target.exists(parent):  # the owner may have no access to it
-            target.set_permissions(parent, target.stat(parent).permissions | _OWNER_ACCESS)
-    for change in changes:
-        is_kept = change.is_directory and change.before is not None and change.after is not None
-        if not is_kept and target.exists(change.path):
-            target.delete(change.path, recursive=True)
-    new = [change.after for change in changes if change.after is not None]
-    new.sort(key=lambda each: each.path.split("/"))
-    skipped: list[SkippedEntry] = []
-    added = [each for each in new if not (each.is_directory and target.exists(each.path))]
-    _put_all(target, added, side, skipped, _NO_METER)
-    for path in sorted({*parents, *(each.path for each in new)}, reverse=True):
-        found = side.lookup(path)
-        if found is not None and found.is_directory:
-            target.set_permissions(path, found.permissions)
-    return skipped
+    """Restore what differs between two states; return what cannot be restored."""
+    changes = diff(before, after, renames=False).entries
+    kept = [each.after for each in changes if each.is_directory and each.before and each.after]
+    new = {each.path for each in changes if each.after is not None and each.after not in kept}
+    gone = {each.path for each in changes if each.after is None and target.exists(each.path)}
+    specials = new & {*after.manifest.specials}
+    target.restore(after, paths=sorted((new | gone) - specials))
+    for each in reversed(kept):
+        target.set_permissions(each.path, each.permissions)
+    return [SkippedEntry(path, "not a regular file") for path in sorted(specials)]
 
 
 def _create_place(
@@ -295,3 +252,123 @@ def _is_copied(path: Path, source: Path, exclude: tuple[str, ...]) -> bool:
     inside = path.relative_to(source)
     wanted = records.exclusion_filter(exclude)
     return all(wanted.wants(str(each)) for each in (inside, *inside.parents) if each.parts)
+
+
+class _Transfer:
+    """One copy: directories and links first, then files, a directory at a time."""
+
+    def __init__(self, writer: TreeWriter, scan: Scan, meter: ProgressMeter) -> None:
+        self._writer = writer
+        self._scan = scan
+        self._meter = meter
+        self._relocation = Relocation(scan.root, scan.entries)
+        self._stats: dict[str, FileStat] = {}  # of the files that the worker has
+        self._worker: CopyWorker | None = None
+
+    def run(self) -> None:
+        files = [each for each in self._scan.entries if self._is_left(each)]
+        with ExitStack() as stack:
+            if len(files) >= _MIN_FILES and self._scan.host and count_processors() > 1:
+                self._worker = stack.enter_context(CopyWorker())
+            for directory, group in groupby(files, key=lambda each: parent_of(each.path)):
+                self._write_directory(directory, list(group))
+            if self._worker is not None:
+                self._finish_batches(self._worker, wait=True)
+
+    def _is_left(self, found: FileStat) -> bool:
+        """Write an entry that is not a file; return whether it is one."""
+        if found.is_file:
+            return True
+        if found.is_directory:
+            self._writer.add_directory(found.path, found.permissions)
+        elif found.link_target is not None:
+            self._writer.add_link(found.path, self._relocation.link_target(found))
+        self._meter.add(1, found.size_bytes)
+        return False
+
+    def _write_directory(self, directory: str, files: Sequence[FileStat]) -> None:
+        """Write the files of one directory, which may be many."""
+        host = self._scan.host
+        source = None
+        if host is not None and not self._relocation.rewrites_in(directory):
+            source = _open_directory(host, directory)
+        if source is None:
+            self._write_contents(files)
+            return
+        try:
+            for batch in _split(files):
+                if not self._submit(directory, batch, source):
+                    names = (each.path.rpartition("/")[2] for each in batch)
+                    self._finish(batch, self._writer.copy_files(source, directory, names))
+                if self._worker is not None:
+                    self._finish_batches(self._worker)
+        finally:
+            os.close(source)
+
+    def _submit(self, directory: str, files: Sequence[FileStat], source: int) -> bool:
+        """Let the worker copy files, if it has time."""
+        if self._worker is None or not self._worker.has_room:
+            return False
+        names = [each.path.rpartition("/")[2] for each in files]
+        batch = FileBatch(directory, names)
+        if not self._worker.submit(batch, source, self._writer.open_directory(directory)):
+            return False
+        self._stats |= {each.path: each for each in files}
+        return True
+
+    def _finish_batches(self, worker: CopyWorker, *, wait: bool = False) -> None:
+        for batch in worker.receive(wait=wait):
+            prefix = f"{batch.directory}/" if batch.directory else ""
+            copied = self._writer.add_copied(batch)
+            self._finish([self._stats.pop(prefix + name) for name in batch.names], copied)
+
+    def _finish(self, files: Sequence[FileStat], copied: Iterable[bool]) -> None:
+        for found, is_copied in zip(files, copied, strict=True):
+            if not is_copied:
+                self._write_missed(found)
+            self._meter.add(1, found.size_bytes)
+
+    def _write_contents(self, files: Sequence[FileStat]) -> None:
+        """Write the files of one directory, each as its content may be rewritten."""
+        with closing(self._scan.source.contents(each.path for each in files)) as contents:
+            opened = next(contents, None)
+            for found in files:
+                if opened is not None and opened[0] == found.path:
+                    self._write(found, opened[1])
+                    opened = next(contents, None)
+                else:
+                    self._write_missed(found)
+                self._meter.add(1, found.size_bytes)
+
+    def _write_missed(self, found: FileStat) -> None:
+        """Write a file that could not be copied, unless it still cannot."""
+        try:
+            content = self._scan.source.open(found.path)
+        except OSError as error:
+            if not (is_skippable(error) or isinstance(error, IsADirectoryError)):
+                raise
+            self._scan.skip(found.path, error.strerror or str(error))
+            return
+        with content:
+            self._write(found, content)
+
+    def _write(self, found: FileStat, content: Content) -> None:
+        modified = None
+        if isinstance(content, HostFile):
+            modified = content.modified_ns
+        elif found.modified_at is not None:
+            modified = int(found.modified_at.timestamp() * 1_000_000) * 1_000
+        rewritten = self._relocation.rewrite(found, content)
+        self._writer.add_file(found.path, rewritten, found.permissions, modified)
+
+
+def _open_directory(host: HostFilesystem, path: str) -> int | None:
+    try:
+        return host.open_directory(path)
+    except OSError:
+        return None  # opening its files tells why
+
+
+def _split(files: Sequence[FileStat]) -> Iterator[Sequence[FileStat]]:
+    for start in range(0, len(files), _MAX_BATCH):
+        yield files[start : start + _MAX_BATCH]

@@ -49,10 +49,6 @@ def _has_name(entry: FileStat, names: Iterable[str]) -> bool:
     return entry.link_target is None and entry.path.rpartition("/")[2] in names
 
 
-def _is_below(path: str, directory: str) -> bool:
-    return not directory or path.startswith(f"{directory}/")
-
-
 class Relocation:
     """Makes absolute paths into the original relative, in the virtual environments of a copy."""
 
@@ -90,7 +86,7 @@ class Relocation:
         return target if inside is None else _relative(inside, entry.path)
 
     def _find_root(self, path: str) -> str | None:
-        return next((each for each in self._roots if _is_below(path, each)), None)
+        return next((each for each in self._roots if not each or path.startswith(f"{each}/")), None)
 
     def _find_rewrite(self, inside: str) -> Rewrite | None:
         if inside == "bin/activate":

@@ -1,23 +1,24 @@
-"""Git commands in the repository of an original, which belongs to the user.
+"""The program `git` in a repository of the user that somebody else may have written.
 
-They run with the user's own configuration, but no program runs that only the repository's own
-configuration names: somebody else may have written it. The index that they change is a temporary
-one unless the real one is asked for.
+Git runs what a repository's configuration names. So no command gets a hook, a pager, a file system
+monitor or a transport, nothing is fetched, and no program runs that only the repository's own
+configuration names. A command that does not end is stopped. The index that commands change is a
+temporary one unless the real one is asked for.
 """
 
 import os
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import subprocess
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weakincentives.contrib.review.git_runner import GitError, GitRunner, GitTimeoutError
 from weakincentives.contrib.review.records import GitEntry, IndexChange
 from weakincentives.errors import WinkError
 from weakincentives.posix import parents_of, write_all
-from weakincentives.sandbox.system_paths import find_program
+from weakincentives.sandbox.system_paths import find_program, trusted_search_path
 
 GITLINK = "160000"
 _SETTINGS = {"i18n.commitEncoding": "UTF-8"}
@@ -33,10 +34,128 @@ _UNDER_WAY = {
 _SIGNING_PROGRAM = re.compile(r"gpg\..*(?:program|command)")
 _HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
 _CONVERSIONS = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
+_SAFE_SETTINGS: Mapping[str, str] = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.splitIndex": "false",
+    "core.untrackedCache": "false",
+    "safe.bareRepository": "explicit",
+    "submodule.recurse": "false",
+}
+_VARIABLES: Mapping[str, str] = {
+    # a partial clone would fetch what is missing, with the program that its configuration names
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+# set by git for its hooks and aliases; they would lead to another repository or index
+_LOCAL_VARIABLES = frozenset(
+    {
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_PREFIX",
+        "GIT_COMMON_DIR",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_NAMESPACE",
+        "GIT_SHALLOW_FILE",
+        "GIT_GRAFT_FILE",
+    }
+)
+_COUNT = "GIT_CONFIG_COUNT"
+_GRACE = 5.0  # seconds in which git removes its locks
 
 
 class CommitError(WinkError, RuntimeError):
-    """The changes cannot become a commit."""
+    """The changes cannot become a commit, or a git command failed."""
+
+
+class GitTimeoutError(CommitError):
+    """A git command did not end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitRunner:
+    """Runs git in a directory whose configuration is not trusted."""
+
+    program: str
+    directory: Path
+    environment: Mapping[str, str]
+    """The environment variables of the user."""
+    variables: Mapping[str, str]
+    """Variables to set besides, such as that of another index."""
+    settings: Mapping[str, str]
+    """Settings that take precedence over every configuration file."""
+    seconds: float
+    """The time limit of a command."""
+
+    def run(self, *arguments: str, data: bytes = b"", codes: Sequence[int] = (0,)) -> bytes:
+        """Run git; return what it prints.
+
+        Raises:
+            GitTimeoutError: It does not end in time.
+            CommitError: It exits with none of `codes`.
+            OSError: It cannot be started.
+        """
+        process = subprocess.Popen(
+            [self.program, "--no-pager", *arguments],
+            cwd=self.directory,
+            env=self._variables(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with process:
+            try:
+                output, errors = process.communicate(data, self.seconds)
+            except subprocess.TimeoutExpired:
+                raise self._timeout(arguments[0]) from None
+            finally:
+                _stop(process)
+        if process.returncode not in codes:
+            reason = errors.decode(errors="replace").strip() or f"exit code {process.returncode}"
+            raise CommitError(f"git {arguments[0]} failed: {' '.join(reason.split())}")
+        return output
+
+    def _timeout(self, command: str) -> GitTimeoutError:
+        return GitTimeoutError(
+            f"git {command} did not end within {self.seconds:g} seconds and was stopped; find out"
+            f" what it waits for in {str(self.directory)!r}, such as a slow disk, a filter or a"
+            " program that signs"
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """Return the environment; settings are in it, since an option cannot have every name."""
+        found = {
+            name: self.environment[name] for name in self.environment.keys() - _LOCAL_VARIABLES
+        }
+        given = found.get(_COUNT, "")
+        first = int(given) if given.isdecimal() else 0
+        settings = {**_SAFE_SETTINGS, **self.settings}
+        numbered = dict(enumerate(settings.items(), start=first))
+        return {
+            **found,
+            # what git starts is not looked for in the repository either
+            "PATH": trusted_search_path([self.directory]),
+            **_VARIABLES,
+            **{f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in numbered.items()},
+            **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in numbered.items()},
+            _COUNT: str(first + len(settings)),
+            **self.variables,
+        }
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End a command that still runs; git removes its locks if it is asked to end."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +167,7 @@ class GitRepository:
     prefix: str
     """The directory relative to the top; empty, or with a slash at its end."""
     git_dir: Path
-    program: str
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    runner: GitRunner
 
     def run(self, *arguments: str, data: bytes = b"", codes: Sequence[int] = (0,)) -> bytes:
         """Run git at the top of the working tree; return what it prints.
@@ -58,11 +176,8 @@ class GitRepository:
             CommitError: It exits with none of `codes`, or does not end.
         """
         seconds = _SIGNING_SECONDS if "-S" in arguments else _SECONDS
-        runner = GitRunner(self.program, self.top, os.environ, self.variables, _SETTINGS, seconds)
-        try:
-            return runner.run(*arguments, data=data, codes=codes)
-        except GitError as error:
-            raise CommitError(str(error)) from error
+        runner = replace(self.runner, directory=self.top, seconds=seconds)
+        return runner.run(*arguments, data=data, codes=codes)
 
     def text(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
         """Run git; return what it prints, without white space around it."""
@@ -73,13 +188,12 @@ class GitRepository:
         return self.text("config", "--get", name, codes=(0, 1))
 
     @contextmanager
-    def temporary_index(self, commit: str = "HEAD") -> Generator["GitRepository", None, None]:
-        """Work with an index of its own, which has the files of a commit."""
+    def temporary_index(self) -> Generator[tuple["GitRepository", Path], None, None]:
+        """Work with an index of its own, which does not exist yet; also yield its path."""
         with TemporaryDirectory(prefix="wink-index-") as directory:
-            variables = {"GIT_INDEX_FILE": str(Path(directory) / "index")}
-            other = GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
-            other.run("read-tree", commit)
-            yield other
+            index = Path(directory) / "index"
+            runner = replace(self.runner, variables={"GIT_INDEX_FILE": str(index)})
+            yield replace(self, runner=runner), index
 
     @contextmanager
     def locked_index(self) -> Generator["GitRepository", None, None]:
@@ -94,13 +208,11 @@ class GitRepository:
         except FileExistsError as error:
             raise CommitError(self._describe_lock()) from error
         try:
-            with TemporaryDirectory(prefix="wink-index-") as directory:
-                copy = Path(directory) / "index"
+            with self.temporary_index() as (repository, copy):
                 if index.exists():
                     copy.write_bytes(index.read_bytes())
                     os.fchmod(target, index.stat().st_mode & 0o777)
-                variables = {"GIT_INDEX_FILE": str(copy)}
-                yield GitRepository(self.top, self.prefix, self.git_dir, self.program, variables)
+                yield repository
                 write_all(target, copy.read_bytes())
             os.fsync(target)
             lock.rename(index)
@@ -128,19 +240,20 @@ class GitRepository:
             f" remove {str(self.git_dir / 'index.lock')!r} if none is"
         )
 
-    def entries(self) -> dict[str, GitEntry]:
-        """Return the entries of the index by path.
+    def entries(self, commit: str = "") -> dict[str, GitEntry]:
+        """Return the entries of a commit, or of the index, by path.
 
         Raises:
             CommitError: A path has a merge conflict.
         """
+        command = ("ls-tree", "-r", "--full-tree", commit) if commit else ("ls-files", "--stage")
         found: dict[str, GitEntry] = {}
-        for line in self.run("ls-files", "--stage", "-z").split(b"\0")[:-1]:
+        for line in self.run(*command, "-z").split(b"\0")[:-1]:
             facts, _, path = line.partition(b"\t")
-            mode, object_id, stage = facts.decode().split()
-            if stage != "0":
+            mode, *more = facts.decode().split()  # the kind and the id, or the id and the stage
+            if not commit and more[1] != "0":
                 raise CommitError(f"A file has a merge conflict: {os.fsdecode(path)!r}; resolve it")
-            found[os.fsdecode(path)] = (mode, object_id)
+            found[os.fsdecode(path)] = (mode, more[1] if commit else more[0])
         return found
 
     def update_entries(self, entries: Mapping[str, GitEntry | None]) -> None:
@@ -177,10 +290,14 @@ class GitRepository:
         """Return the paths whose content git converts, such as line ends or large files."""
         if self.setting("core.autocrlf").lower() in {"true", "input", "yes", "on", "1"}:
             return set(paths)
+        found = self._check_attributes(paths, *_CONVERSIONS)
+        return {path for path, value in found if value not in {"unspecified", ""}}
+
+    def _check_attributes(self, paths: Sequence[str], *names: str) -> Iterator[tuple[str, str]]:
+        """Yield the paths, each with the value of each attribute."""
         data = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        found = self.run("check-attr", "-z", "--stdin", *_CONVERSIONS, data=data).split(b"\0")
-        values = zip(found[0::3], found[2::3], strict=False)
-        return {os.fsdecode(path) for path, value in values if value not in {b"unspecified", b""}}
+        found = self.run("check-attr", "-z", "--stdin", *names, data=data).split(b"\0")
+        return zip(map(os.fsdecode, found[0::3]), map(os.fsdecode, found[2::3]), strict=False)
 
     def check_filters(self, paths: Sequence[str]) -> None:
         """Raise CommitError if git converts a path with a filter of the repository's own."""
@@ -189,14 +306,12 @@ class GitRepository:
         }
         if not own or not paths:
             return
-        data = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        found = self.run("check-attr", "-z", "--stdin", "filter", data=data).split(b"\0")
-        for path, value in zip(found[0::3], found[2::3], strict=False):
-            if os.fsdecode(value) in own:
+        for path, value in self._check_attributes(paths, "filter"):
+            if value in own:
                 raise CommitError(
-                    f"The repository's own configuration names a program, the filter"
-                    f" {os.fsdecode(value)!r}, for {os.fsdecode(path)!r}; it is not run here: apply"
-                    " the changes, then commit them with git"
+                    f"The repository's own configuration names a program, the filter {value!r},"
+                    f" for {path!r}; it is not run here: apply the changes, then commit them with"
+                    " git"
                 )
 
     def signing_options(self) -> list[str]:
@@ -276,19 +391,17 @@ def find_repository(original: Path) -> GitRepository | None:
     program = find_program("git", (original,))
     if program is None:
         return None
-    repository = GitRepository(original, "", original, program)
+    runner = GitRunner(program, original, os.environ, {}, _SETTINGS, _SECONDS)
     try:
-        found = repository.text(
+        found = GitRepository(original, "", original, runner).text(
             "rev-parse", "--is-inside-work-tree", "--show-toplevel", "--absolute-git-dir"
         )
         is_inside, top, git_dir = found.split("\n")
-    except CommitError as error:
-        if isinstance(error.__cause__, GitTimeoutError):
-            raise
-        return None
-    except ValueError:
+    except GitTimeoutError:
+        raise
+    except (CommitError, ValueError):
         return None
     if is_inside != "true":
         return None
     prefix = os.path.relpath(os.path.realpath(original), os.path.realpath(top))
-    return GitRepository(Path(top), "" if prefix == "." else f"{prefix}/", Path(git_dir), program)
+    return GitRepository(Path(top), "" if prefix == "." else f"{prefix}/", Path(git_dir), runner)

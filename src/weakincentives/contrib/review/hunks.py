@@ -45,7 +45,8 @@ class HunkSource:
     def split(self, hunk: Hunk) -> tuple[Hunk, ...]:
         """Return the smallest parts of a hunk."""
         texts = self._texts(hunk.path)
-        return () if texts is None else split_hunk(hunk, *texts)
+        found = () if texts is None else find_hunks(hunk.path, *texts, context=0)
+        return tuple(each for each in found if set(hunk.blocks).issuperset(each.blocks))
 
     def select(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
         """Return the files with only the chosen hunks; not those of which all are chosen.
@@ -57,7 +58,7 @@ class HunkSource:
         for path in sorted({each.path for each in chosen}):
             texts, change = self._texts(path), self._changes.get(path)
             if texts is None or change is None or change.before is None:
-                raise ValueError(f"The file has changed since its hunks were listed: {path!r}")
+                raise _outdated_error(path)
             content = select_hunks([each for each in chosen if each.path == path], *texts)
             if content != texts[1]:
                 contents[path] = Version(content, change.before.permissions)
@@ -70,16 +71,15 @@ class HunkSource:
         return self._diff.texts(change)
 
 
-def find_hunks(path: str, old: bytes, new: bytes) -> tuple[Hunk, ...]:
+def find_hunks(
+    path: str, old: bytes, new: bytes, context: int = _CONTEXT_LINES
+) -> tuple[Hunk, ...]:
     """Return the hunks that lead from the `old` content of a file to the `new` one."""
-    return _create_hunks(path, split_lines(old), split_lines(new), _CONTEXT_LINES)
-
-
-def split_hunk(hunk: Hunk, old: bytes, new: bytes) -> tuple[Hunk, ...]:
-    """Return a hunk for each block of changed lines of `hunk`; only itself if it has one."""
-    found = _create_hunks(hunk.path, split_lines(old), split_lines(new), 0)
-    wanted = set(hunk.blocks)
-    return tuple(each for each in found if wanted.issuperset(each.blocks))
+    before, after = split_lines(old), split_lines(new)
+    groups = group_blocks(changed_blocks(before, after), 2 * context)
+    return tuple(
+        Hunk(path, b"".join(hunks(before, after, group, context)), tuple(group)) for group in groups
+    )
 
 
 def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
@@ -93,7 +93,7 @@ def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
     blocks = {block: hunk for hunk in chosen for block in hunk.blocks}
     for block, hunk in blocks.items():
         if block not in known:
-            raise ValueError(f"The file has changed since its hunks were listed: {hunk.path!r}")
+            raise _outdated_error(hunk.path)
     lines: list[bytes] = []
     at = 0
     for block in sorted(blocks):
@@ -102,10 +102,5 @@ def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
     return b"".join(lines + before[at:])
 
 
-def _create_hunks(
-    path: str, old: Sequence[bytes], new: Sequence[bytes], context: int
-) -> tuple[Hunk, ...]:
-    groups = group_blocks(changed_blocks(old, new), 2 * context)
-    return tuple(
-        Hunk(path, b"".join(hunks(old, new, group, context)), tuple(group)) for group in groups
-    )
+def _outdated_error(path: str) -> ValueError:
+    return ValueError(f"The file has changed since its hunks were listed: {path!r}")

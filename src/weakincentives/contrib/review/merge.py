@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weakincentives.contrib.review.views import Version
-from weakincentives.filesystem import Change, FileStat
-from weakincentives.filesystem.diff import Block, Side, changed_blocks, hunks, split_lines
+from weakincentives.filesystem.diff import Block, changed_blocks, hunks, split_lines
 from weakincentives.posix import display_path
 
-_MAX_BYTES = 16 * 1024 * 1024
+Versions: TypeAlias = tuple[Version, Version, Version]
+"""A file in the common base, in the copy and in the original."""
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The size of a file that is merged."""
 _CONTEXT_LINES = 3
 
 
@@ -33,31 +37,22 @@ class Merge:
         return f"{display_path(self.path)}: changed on both sides, in different places"
 
 
-def try_merge(change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]) -> Merge | None:
-    """Return the merge of a change with that of the original, or None if it is not clean.
-
-    The `sides` are the common base, the copy and the original.
-    """
-    versions = _read_versions(change, now, sides)
-    if versions is None:
-        return None
+def merge_versions(path: str, versions: Versions) -> Merge | None:
+    """Return the merge of a file, or None if it is not clean."""
     base, ours, theirs = versions
     content = merge_content(base.content, ours.content, theirs.content)
     permissions = _merge_permissions(base.permissions, ours.permissions, theirs.permissions)
     if content is None or permissions is None:
         return None
-    return Merge(change.path, theirs, Version(content, permissions))
+    return Merge(path, theirs, Version(content, permissions))
 
 
-def find_overlaps(
-    change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]
-) -> tuple[tuple[int, int], ...]:
+def find_overlaps(versions: Versions) -> tuple[tuple[int, int], ...]:
     """Return the lines of the original, as first and last, that were changed on both sides.
 
     Lines count from 1; adjacent changes overlap too. A file that is no text has none.
     """
-    versions = _read_versions(change, now, sides)
-    if versions is None or any(b"\0" in each.content for each in versions):
+    if any(b"\0" in each.content for each in versions):
         return ()
     old, left, right = (split_lines(each.content) for each in versions)
     ours = changed_blocks(old, left)
@@ -65,22 +60,6 @@ def find_overlaps(
         (block.new_start + 1, max(block.new_start + 1, block.new_stop))
         for block in changed_blocks(old, right)
         if any(each.start <= block.stop and block.start <= each.stop for each in ours)
-    )
-
-
-def _read_versions(
-    change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]
-) -> tuple[Version, ...] | None:
-    """Return the three versions of a file; None if one is no file, or too large."""
-    found = (change.before, change.after, now)
-    if not all(each is not None and each.is_file for each in found):
-        return None
-    if any(each is not None and each.size_bytes > _MAX_BYTES for each in found):
-        return None
-    return tuple(
-        Version(side.data(each), each.permissions)
-        for side, each in zip(sides, found, strict=True)
-        if each is not None
     )
 
 

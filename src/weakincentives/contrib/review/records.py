@@ -1,7 +1,7 @@
 """The record of a working copy, which lets another process continue with it."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeAlias
 
@@ -10,17 +10,12 @@ from weakincentives.contrib.review.views import PreservingFilesystem, Version
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts import MountFilter
-from weakincentives.posix import (
-    read_regular,
-    store_file,
-    write_all,
-)
+from weakincentives.posix import read_regular, store_private
 from weakincentives.serde import SerdeError, decode, encode
 
 _RECORD = "review.json"
 _VERSION = 2
 _MAX_RECORD = 256 * 1024 * 1024
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class CopyError(WinkError, ValueError):
@@ -43,8 +38,8 @@ class Application:
     merges: tuple[Merge, ...] = ()
     attributes: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     """The extended attributes of removed files."""
-    accepted: tuple[str, ...] | None = None
-    """All paths that were applied, also where the original had the new state; None: `paths`."""
+    accepted: tuple[str, ...] = ()
+    """All paths that were applied, also where the original had the new state."""
     contents: dict[str, Version] = field(default_factory=dict[str, Version])
     """The files of which only some hunks were applied, as they are with these."""
     is_settled: bool = True
@@ -54,37 +49,11 @@ class Application:
     staged: dict[str, IndexChange] = field(default_factory=dict[str, IndexChange])
     """The entries of git's index that the commit changed, before and after."""
 
-    @property
-    def accepted_paths(self) -> tuple[str, ...]:
-        """All paths that were applied, also where the original already had the new state."""
-        return self.paths if self.accepted is None else self.accepted
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFacts:
+    """What is known of a copy since it was created."""
 
-@dataclass(frozen=True, slots=True)
-class CopyRecord:
-    """The metadata of a working copy."""
-
-    original: str
-    base: FilesystemSnapshot
-    exclude: tuple[str, ...] = ()
-    skipped: tuple[SkippedEntry, ...] = ()
-    external_links: tuple[str, ...] = ()
-    git_dirs: tuple[str, ...] = ()
-    fixed_paths: tuple[str, ...] = ()
-    applied: tuple[Application, ...] = ()
-    size_bytes: int | None = None
-    """The size of all files when they were copied."""
-    version: int = _VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class WorkingCopy:
-    """A copy of a directory to work in; changes in it do not reach the original."""
-
-    original: Path
-    """The directory that was copied."""
-    place: Path
-    """The directory of the copy, its history and its record; pass it to `open_copy`."""
     base: FilesystemSnapshot
     """The state of the copy when it was created."""
     exclude: tuple[str, ...] = ()
@@ -97,6 +66,27 @@ class WorkingCopy:
     """Git directories outside `.git`, and the links that lead to them; sorted."""
     fixed_paths: tuple[str, ...] = ()
     """Caches of CMake and environments of conda: they name the original; sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRecord(CopyFacts):
+    """The metadata of a working copy, and the applies of its changes."""
+
+    original: str
+    applied: tuple[Application, ...] = ()
+    size_bytes: int | None = None
+    """The size of all files when they were copied."""
+    version: int = _VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingCopy(CopyFacts):
+    """A copy of a directory to work in; changes in it do not reach the original."""
+
+    original: Path
+    """The directory that was copied."""
+    place: Path
+    """The directory of the copy, its history and its record; pass it to `open_copy`."""
 
     @property
     def root(self) -> Path:
@@ -123,16 +113,8 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
     record = read_record(found)
     if not workspace_path(found).is_dir():
         raise CopyError(f"The files of the working copy are gone: {str(found)!r}")
-    return WorkingCopy(
-        original=Path(record.original),
-        place=found,
-        base=record.base,
-        exclude=record.exclude,
-        skipped=record.skipped,
-        external_links=record.external_links,
-        git_dirs=record.git_dirs,
-        fixed_paths=record.fixed_paths,
-    )
+    facts = {each.name: getattr(record, each.name) for each in fields(CopyFacts)}
+    return WorkingCopy(original=Path(record.original), place=found, **facts)
 
 
 def workspace_path(place: Path) -> Path:
@@ -194,20 +176,4 @@ def write_record(place: Path, record: CopyRecord) -> None:
     data = encode(record)
     if len(data) > _MAX_RECORD:
         raise CopyError(f"The record of the working copy would exceed {_MAX_RECORD:,} bytes")
-    store_record(place, _RECORD, data)
-
-
-def store_record(place: Path, name: str, data: bytes) -> None:
-    """Replace a file in the place of a copy atomically; only its owner can read it."""
-    directory = os.open(place, _DIRECTORY_FLAGS)
-    try:
-        store_file(
-            directory,
-            name,
-            lambda target: write_all(target, data),
-            permissions=0o600,
-            durable=True,
-        )
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    store_private(record_path(place), data)

@@ -1,50 +1,38 @@
 """Review of a working copy: diff, conflicts, apply, undo, save as a patch, discard."""
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from weakincentives.contrib.review import records
-from weakincentives.contrib.review.apply import TransactionKind, apply_steps, collect_attributes
-from weakincentives.contrib.review.conflicts import (
-    ChangeSet,
-    Conflict,
-    ConflictError,
-    Plan,
-    Renames,
-    Step,
-    find_renames,
-    select_changes,
-)
-from weakincentives.contrib.review.copy import remove_copy
-from weakincentives.contrib.review.history import ApplyHistory
-from weakincentives.contrib.review.hunks import Hunk, HunkSource
-from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.recovery import (
-    Interrupted,
-    ensure_not_interrupted,
-    find_interrupted_apply,
-    has_pending,
-    open_original,
-    recover_all,
-)
-from weakincentives.contrib.review.results import (
+from weakincentives.contrib.review.apply import (
     Applied,
+    ApplyHistory,
     CommitSource,
     describe_left,
     summarize,
     summarize_recoveries,
     write_patch,
 )
+from weakincentives.contrib.review.conflicts import (
+    ChangeSet,
+    Conflict,
+    ConflictError,
+    Plan,
+    Renames,
+    find_renames,
+    select_changes,
+)
+from weakincentives.contrib.review.copy import remove_copy
+from weakincentives.contrib.review.hunks import Hunk, HunkSource
+from weakincentives.contrib.review.merge import Merge
+from weakincentives.contrib.review.original import Interrupted, Original, open_original
 from weakincentives.contrib.review.views import (
-    FilteredFilesystem,
     LayeredFilesystem,
-    OriginalFilesystem,
     PreservingFilesystem,
     ReviewFilter,
 )
@@ -92,12 +80,18 @@ class Review:
         )
         self._skipped = {each.path for each in copy.skipped}
         self._files: PreservingFilesystem | None = records.open_files(copy)
-        self._history = ApplyHistory(copy, self._view, self._filter)
+        self.applies: ApplyHistory = ApplyHistory(copy, self._view, self._filter)
 
     @cached_property
     def diff(self) -> Diff:
         """The offered changes that were not applied yet; `refresh` recomputes them."""
-        return self._compute_diff()
+        sides = self._accepted, self._view(self._after)
+        if self.withheld or any(is_tool_output(each.path) for each in self._all_changes):
+            hides, transform = self._filter.hides, self._filter.strip_rights
+            before = LayeredFilesystem(sides[0], hides=hides)
+            after = LayeredFilesystem(sides[1], hides=hides, transform=transform)
+            return diff(before, after).on(sides[0])
+        return diff(*sides)
 
     @cached_property
     def withheld(self) -> tuple[Change, ...]:
@@ -125,31 +119,32 @@ class Review:
         Raises:
             ApplyInterruptedError: An apply was interrupted; see `recover`.
         """
-        change_set = self._change_set(paths)
-        with open_original(self.copy.original, read_only=True) as original:
-            ensure_not_interrupted(original, self.copy.original)
-            return change_set.conflicts(
-                original, change_set.plan(original, read_only=True), read_only=True
-            )
+        with self._plan(paths) as plan:
+            return plan.explain_conflicts()
 
     def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
         """Return the conflicts that a three-way merge resolves, with the merged content."""
+        with self._plan(paths) as plan:
+            return tuple(plan.find_merges())
+
+    @contextmanager
+    def _plan(self, paths: Sequence[str] | None) -> Generator[Plan]:
+        """Compare changes with the original; read-only."""
         change_set = self._change_set(paths)
         with open_original(self.copy.original, read_only=True) as original:
-            ensure_not_interrupted(original, self.copy.original)
-            plan = change_set.plan(original, read_only=True)
-            return tuple(change_set.merges(original, plan, read_only=True))
+            original.ensure_not_interrupted()
+            yield Plan(change_set, original)
 
     @property
     def applied(self) -> tuple[str, ...]:
         """The paths that were applied and not undone, sorted."""
-        return tuple(sorted({path for each in self._history.entries for path in each.paths}))
+        return tuple(sorted({path for each in self.applies.entries for path in each.paths}))
 
     @property
     def interrupted(self) -> Interrupted | None:
         """The apply or undo that was interrupted in the original, by any copy; read-only."""
         with open_original(self.copy.original, read_only=True) as original:
-            return find_interrupted_apply(original, self.copy.original)
+            return original.interrupted
 
     def recover(self) -> Applied:
         """Roll back an interrupted `apply` or `undo` of this copy; `apply` does it too.
@@ -162,7 +157,7 @@ class Review:
             ApplyInterruptedError: The interrupted transaction belongs to another copy.
         """
         with open_original(self.copy.original) as original:
-            found = recover_all(original, self.copy.original, self.copy.place, self._history.end)
+            found = original.recover(self.copy.place, self.applies.end)
         self._forget_changes()
         return summarize_recoveries([each for each in found if not each.is_done])
 
@@ -204,33 +199,29 @@ class Review:
         with open_original(self.copy.original) as original:
             self._recover(original)
             contents = self._hunk_source.select(hunks)
-            change_set = self._choose_changes(paths, hunks)
-            plan = change_set.plan(original)
-            merges = change_set.merges(original, plan) if merge else []
-            if merges:
-                change_set = change_set.with_merges(merges)
-                plan = change_set.plan(original)
+            plan = Plan(self._choose_changes(paths, hunks), original)
+            plan = plan.merge() if merge else plan
             if plan.conflicts:
-                raise ConflictError(change_set.conflicts(original, plan))
-            lost = collect_attributes(original, plan.steps)
+                raise ConflictError(plan.explain_conflicts())
+            changes = plan.change_set.changes
             entry = records.Application(
                 self._after,
-                paths=tuple(step.path for step in plan.steps),
-                merges=tuple(merges),
-                attributes={path: dict(each) for path, each in lost.items()},
-                accepted=tuple(each.path for each in change_set.changes),
+                paths=tuple(each.path for each in plan.edits),
+                merges=tuple(plan.merges),
+                attributes={
+                    path: dict(each) for path, each in _removed_attributes(plan).items() if each
+                },
+                accepted=tuple(each.path for each in changes),
                 contents=contents,
-                is_settled=not plan.steps,
+                is_settled=not plan.edits,
             )
-            kept = ()
-            if plan.steps:
-                moved = self._moved_attributes(plan.steps, lost)
-                number = self._history.begin(entry)
-                kept = self._change(original, change_set, plan, "apply", number, (moved, lost))
-            elif change_set.changes:
-                self._history.begin(entry)
+            number = self.applies.begin(entry) if changes else 0
+            applied = summarize(plan)
+            if plan.edits:
+                moved = _moved_attributes(plan, lambda path: self._renames.source(path))
+                applied = self.applies.carry_out(plan, number, moved)
         self._forget_changes()
-        return replace(summarize(plan, merges), kept=kept)
+        return applied
 
     def undo(self, *, partial: bool = False, merge: bool = False) -> Applied:
         """Undo the last apply; earlier and later changes to other paths stay.
@@ -251,7 +242,7 @@ class Review:
             if any(each.paths for each in ended):
                 return summarize_recoveries(ended)
             left: dict[str, Kept] = {}
-            for number in reversed(range(len(self._history.entries))):
+            for number in reversed(range(len(self.applies.entries))):
                 undone = self._undo_one(original, number, left, is_partial=partial, merge=merge)
                 if undone is not None:
                     self._forget_changes()
@@ -264,7 +255,7 @@ class Review:
 
     def _undo_one(
         self,
-        original: OriginalFilesystem,
+        original: Original,
         number: int,
         left: dict[str, Kept],
         *,
@@ -272,25 +263,24 @@ class Review:
         merge: bool,
     ) -> Applied | None:
         """Undo one apply; return None if there was nothing to restore."""
-        entry = self._history.entries[number]
-        change_set = self._applied_change_set(number).inverse()
-        plan = change_set.plan(original)
-        merges = change_set.merges(original, plan) if merge else []
-        if merges:
-            change_set = change_set.with_merges(merges)
-            plan = change_set.plan(original)
+        entry = self.applies.entries[number]
+        plan = Plan(self._applied_change_set(number).inverse(), original)
+        plan = plan.merge() if merge else plan
         if plan.conflicts and not is_partial:
             raise ConflictError(plan.conflicts, kind="undo")
-        change_set, plan, conflicts = change_set.without_conflicts(original)
+        plan, conflicts = plan.without_conflicts()
         left |= {each.path: each for each in describe_left(conflicts)}
         paths = {each.path for each in conflicts}
-        if not plan.steps:
-            self._history.keep(number, paths)
+        if not plan.edits:
+            self.applies.keep(number, paths)
             return None
         if paths:
-            number = self._history.split(number, paths)
-        kept = self._change(original, change_set, plan, "undo", number, (entry.attributes, None))
-        return replace(summarize(plan, merges), kept=(*left.values(), *kept))
+            number = self.applies.split(number, paths)
+        # what a renamed file has now, and what a removed one had
+        moved = _moved_attributes(plan, lambda path: plan.change_set.renames().target(path))
+        attributes = {**entry.attributes, **moved}
+        undone = self.applies.carry_out(plan, number, attributes, kind="undo")
+        return replace(undone, kept=(*left.values(), *undone.kept))
 
     def commit_source(
         self,
@@ -300,9 +290,9 @@ class Review:
         with_applied: bool = True,
     ) -> CommitSource:
         """Return the chosen changes, and those that were applied but not committed."""
-        history, count = self._history, len(self._history.entries)
+        history, count = self.applies, len(self.applies.entries)
         start = history.committed_count if with_applied else count
-        applied = [path for each in history.entries[start:] for path in each.accepted_paths]
+        applied = [path for each in history.entries[start:] for path in each.accepted]
         is_all = paths is None and not hunks
         pending = () if is_all and not self.diff else self._choose_changes(paths, hunks).changes
         names = [each.path for each in pending]
@@ -312,25 +302,6 @@ class Review:
             after = LayeredFilesystem(after, dict.fromkeys(names, side))
         everything = tuple(sorted({*applied, *names}))
         return CommitSource(history.state(start), after, everything, has_pending=bool(names))
-
-    def mark_committed(self, commit: str, staged: Mapping[str, records.IndexChange]) -> None:
-        """Record the git commit of what was applied, and what it changed in git's index.
-
-        It is called before the index changes, without a commit, and when the commit is made.
-        """
-        self._history.mark_committed(commit, staged)
-
-    @property
-    def last_staged(self) -> Mapping[str, records.IndexChange]:
-        """The entries of git's index that the last commit changed, before and after."""
-        entries = self._history.entries
-        return entries[-1].staged if entries else {}
-
-    @property
-    def last_commit(self) -> str:
-        """The git commit that was made of the last apply; empty if there is none."""
-        entries = self._history.entries
-        return entries[-1].commit if entries else ""
 
     def save_patch(
         self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
@@ -359,7 +330,7 @@ class Review:
         """
         with suppress(FileNotFoundError, NotADirectoryError):  # the original is gone
             with open_original(self.copy.original, read_only=True) as original:
-                is_interrupted = has_pending(original, self.copy.place)
+                is_interrupted = original.has_pending(self.copy.place)
             if is_interrupted:
                 with open_original(self.copy.original) as original:
                     self._recover(original)
@@ -376,12 +347,7 @@ class Review:
         """Enter the context."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the review."""
         self.close()
 
@@ -394,7 +360,7 @@ class Review:
     @cached_property
     def _accepted(self) -> ReadableFilesystem:
         """The copied state with what was applied since."""
-        return self._history.state()
+        return self.applies.state()
 
     @cached_property
     def _all_changes(self) -> Sequence[Change]:
@@ -442,15 +408,6 @@ class Review:
     def _hunk_source(self) -> HunkSource:
         return HunkSource(self.diff, lambda path: bool(self._renames.names(path)))
 
-    def _compute_diff(self) -> Diff:
-        sides = self._accepted, self._view(self._after)
-        if self.withheld or any(is_tool_output(each.path) for each in self._all_changes):
-            review_filter = self._filter
-            before = FilteredFilesystem(sides[0], review_filter.hides)
-            after = FilteredFilesystem(sides[1], review_filter.hides, review_filter.strip_rights)
-            return diff(before, after).on(sides[0])
-        return diff(*sides)
-
     @property
     def _open_files(self) -> PreservingFilesystem:
         if self._files is None:
@@ -472,11 +429,11 @@ class Review:
         """Return the changes at and below `paths`, and of the files in `hunks` only these."""
         if hunks:
             paths = [*(paths or ()), *{each.path for each in hunks}]
-        return self._change_set(paths).with_contents(self._hunk_source.select(hunks))
+        return self._change_set(paths).with_files(self._hunk_source.select(hunks))
 
     def _applied_change_set(self, number: int) -> ChangeSet:
-        entry = self._history.entries[number]
-        sides = self._history.state(number), self._view(entry.after)
+        entry = self.applies.entries[number]
+        sides = self.applies.state(number), self._view(entry.after)
         wanted = set(entry.paths)
         found = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
         changes = self._filter.offer(found)
@@ -486,47 +443,30 @@ class Review:
             return find_renames(named, found, *sides)
 
         change_set = ChangeSet(changes, *sides, self._is_reviewed, renames)
-        return change_set.with_contents(entry.contents).with_merges(entry.merges)
+        return change_set.with_files(entry.contents).with_merges(entry.merges)
 
-    def _change(
-        self,
-        original: OriginalFilesystem,
-        change_set: ChangeSet,
-        plan: Plan,
-        kind: TransactionKind,
-        number: int,
-        attributes: tuple[Attributes, Attributes | None],
-    ) -> tuple[Kept, ...]:
-        """Carry out a plan; return what was left alone.
-
-        The `attributes` are those of files that are created again, and of those that go.
-        """
-        return apply_steps(
-            original,
-            plan.steps,
-            (Side(change_set.before), Side(change_set.after)),
-            kind=kind,
-            place=self.copy.place,
-            number=number,
-            attributes=attributes[0],
-            removed=attributes[1],
-            on_end=self._history.end,
-        )
-
-    def _moved_attributes(self, steps: Sequence[Step], lost: Attributes) -> Attributes:
-        """Return the extended attributes of renamed files by their new names."""
-        if not lost:
-            return lost
-        sources = {step.path: self._renames.source(step.path) for step in steps}
-        return {path: lost[source] for path, source in sources.items() if source in lost}
-
-    def _recover(self, original: OriginalFilesystem) -> list[Recovery]:
+    def _recover(self, original: Original) -> list[Recovery]:
         """Recover interrupted transactions; raise if something could not be rolled back."""
-        found = recover_all(original, self.copy.original, self.copy.place, self._history.end)
-        self._history.clean()
+        found = original.recover(self.copy.place, self.applies.end)
+        self.applies.clean()
         if found:
             self._forget_changes()
         kept = [each for recovery in found for each in recovery.kept]
         if kept:
             raise ConflictError((), kept=kept)
         return found
+
+
+def _removed_attributes(plan: Plan) -> Attributes:
+    """Return the extended attributes of the files that a plan removes, as they were seen."""
+    removed = (each for each in plan.edits if each.after.kind != "file")
+    return {each.path: each.attributes for each in removed if each.attributes is not None}
+
+
+def _moved_attributes(plan: Plan, other_name: Callable[[str], str]) -> Attributes:
+    """Return the extended attributes of renamed files by the names that they get."""
+    removed = _removed_attributes(plan)
+    if not any(removed.values()):
+        return {}
+    names = {each.path: other_name(each.path) for each in plan.edits}
+    return {path: removed[name] for path, name in names.items() if name in removed}

@@ -65,11 +65,6 @@ class Scan:
         while pending:
             pending += self._scan_directory(pending.pop())
 
-    @property
-    def file_count(self) -> int:
-        """How many entries there are."""
-        return len(self.entries)
-
     def skip(self, path: str, reason: str) -> None:
         """Note that an entry is not copied."""
         self.skipped.append(SkippedEntry(path, reason))
@@ -113,15 +108,8 @@ class Scan:
 
     def _note_git(self, directory: str, children: Mapping[str, FileStat]) -> bool:
         """Record git directories; return whether this is one."""
-        for name, found in children.items():
-            target = None
-            if name.casefold() == GIT and found.link_target is not None:
-                target = found.link_target
-            elif name.casefold() == GIT and found.is_file:
-                pointer = _GIT_FILE.match(self._content(found.path))
-                target = None if pointer is None else os.fsdecode(pointer[1].strip())
-            elif name == _COMMON_DIR and found.is_file and "HEAD" in children:
-                target = os.fsdecode(self._content(found.path)).strip()
+        for found in children.values():
+            target = self._find_target(found, children)
             if target:
                 self.git_dirs |= resolve_git_pointer(self.root, directory, target)
         is_git = bool(directory) and is_git_directory(children)
@@ -129,19 +117,27 @@ class Scan:
             self.git_dirs.add(directory)
         return is_git
 
+    def _find_target(self, found: FileStat, siblings: Collection[str]) -> str | None:
+        """Return where git goes from a link or file; None if it goes nowhere."""
+        name = found.path.rpartition("/")[2]
+        if name.casefold() == GIT and found.link_target is not None:
+            return found.link_target
+        if name.casefold() == GIT and found.is_file:
+            pointer = _GIT_FILE.match(self._content(found.path))
+            return None if pointer is None else os.fsdecode(pointer[1].strip())
+        if name == _COMMON_DIR and found.is_file and "HEAD" in siblings:
+            return os.fsdecode(self._content(found.path)).strip()
+        return None
+
     def _leads_to_another_repository(self, found: FileStat, *, is_git: bool) -> bool:
         """Return whether git would find the original's repository or files through it."""
         *above, name = found.path.split("/")
-        if found.link_target is not None:
-            return name == GIT and leads_out(found.path, found.link_target)
+        if name == GIT:
+            target = self._find_target(found, ())
+            return target is not None and leads_out(found.path, target)
         if not found.is_file or found.size_bytes > _MAX_GIT_FILE_BYTES:
             return False
-        if name == GIT:
-            beginning = _GIT_FILE.match(self._content(found.path))
-            return beginning is not None and leads_out(
-                found.path, os.fsdecode(beginning[1].strip())
-            )
-        is_config = name in _CONFIGS and (is_git or GIT in above)
+        is_config = is_git or GIT in above
         return is_config and _WORKTREE.search(self._content(found.path)) is not None
 
     def _content(self, path: str) -> bytes:

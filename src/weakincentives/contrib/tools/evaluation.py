@@ -16,14 +16,15 @@ from weakincentives.contrib.evaluation import (
 )
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
+    Binding,
     Handler,
     HandlerContext,
+    SpecHandler,
     ToolSettings,
+    select_specs,
 )
 from weakincentives.contrib.tools.dialects.evaluation import EVALUATION_TOOL_SPECS
 from weakincentives.contrib.tools.shell.limits import check_workspace, limit_seconds
-from weakincentives.contrib.tools.spec import select_specs
-from weakincentives.contrib.tools.suite import Binding, SpecHandler
 from weakincentives.prompt import PromptError, Tool, ToolResult
 
 __all__ = ["EVALUATION_TOOL_SPECS", "evaluation_handlers", "evaluation_tools"]

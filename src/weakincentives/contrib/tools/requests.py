@@ -1,13 +1,18 @@
-"""Requests to a workspace: one dataclass per operation, the same for every dialect.
+"""Requests to a workspace: one dataclass per operation, and the paths that it touches.
 
 Eight of them are also the parameters of the `wink` dialect's tools: its JSON schemas
 take their descriptions from the docstrings here.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from weakincentives.contrib.evaluation import EvalParams
+from weakincentives.contrib.tools.patching import PatchError, patched_paths
 from weakincentives.filesystem import WriteMode
+from weakincentives.prompt import ToolAccess
 
 FileView = Literal["auto", "text", "hex", "base64"]
 GrepMode = Literal["content", "files_with_matches", "count"]
@@ -414,3 +419,68 @@ class ShellStopParams:
     """
 
     process_id: int
+
+
+def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
+    """Return the paths that a request touches, for policies.
+
+    Invalid paths are left out: the tool reports them itself.
+
+    Args:
+        request: The request.
+        resolve: Returns the workspace path for a path that a model sent.
+    """
+
+    def paths(*given: str) -> tuple[str, ...]:
+        return tuple(path for each in given for path in _try_resolve(each, resolve))
+
+    match request:
+        case ReadFileParams(file_path=path):
+            return ToolAccess(reads=paths(path))
+        case ReadManyParams(file_paths=several):
+            return ToolAccess(reads=paths(*several))
+        case EvalParams():
+            reads = paths(*(each.path for each in request.reads))
+            writes = paths(*(each.path for each in request.writes))
+            return ToolAccess(
+                reads,
+                writes=tuple(each for each in writes if each not in reads),
+                others=tuple(each for each in writes if each in reads),
+            )
+        case LsParams() | GlobParams() | GrepParams() | StatParams() | TreeParams():
+            return ToolAccess(searches=paths(request.path))
+        case RepoMapParams(path=path):
+            return ToolAccess(searches=paths(".", path))  # it reads all source files
+        case _:
+            return ToolAccess(
+                writes=paths(*_find_writes(request)), others=paths(*_find_others(request))
+            )
+
+
+def _find_writes(request: object) -> tuple[str, ...]:
+    match request:
+        case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
+            return (request.file_path,)
+        case ApplyPatchParams(patch=patch):
+            with suppress(PatchError):
+                return patched_paths(patch)
+        case _:
+            pass
+    return ()
+
+
+def _find_others(request: object) -> tuple[str, ...]:
+    match request:
+        case RmParams(path=path) | MkdirParams(path=path):
+            return (path,)
+        case MoveParams():
+            return (request.source, request.destination)
+        case _:
+            return ()
+
+
+def _try_resolve(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
+    try:
+        return (resolve(given),)
+    except (OSError, ValueError):
+        return ()

@@ -1,16 +1,25 @@
 # the protocol dictates the signatures of methods that only raise
 # ruff: noqa: ARG002
-"""Reading over the primitives of any backend: pages of text and bytes, metadata, listings."""
+"""Reading over the primitives of any backend, and read-only mode for one caller.
+
+Read-only mode is a context variable: it belongs to the caller and not to the filesystem, so other
+threads keep writing. A filesystem that does not derive from our base classes does not check the
+variable; it is wrapped in a read-only view instead.
+"""
 
 import errno
 import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.base.searchable import SearchableFilesystem
 from weakincentives.filesystem.limits import READ_ENTIRE_FILE
 from weakincentives.filesystem.paths import InvalidPathError, normalize_path
+from weakincentives.filesystem.protocol import CHANGING_METHODS, Filesystem
 from weakincentives.filesystem.text import (
     BLOCK,
     BinaryContentError,
@@ -22,6 +31,8 @@ from weakincentives.filesystem.text import (
 from weakincentives.filesystem.types import (
     FileEntry,
     FileStat,
+    GlobMatch,
+    GrepMatch,
     LineStart,
     ReadBytesResult,
     ReadResult,
@@ -40,12 +51,54 @@ from weakincentives.posix import (
 
 _HASH_CHUNK = 1024 * 1024
 
+_read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar(
+    "read_only_filesystems", default=()
+)
+
 
 class ReadOnlyError(WinkError, PermissionError):
     """The filesystem, or the tool call that uses it, is read-only."""
 
 
-class ReadableFilesystem(SearchableFilesystem):
+class _ReadOnlyMethods:
+    """The methods of the protocol that change something; all of them raise ReadOnlyError."""
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
+
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
+
+    def _raise_read_only(self, path: str) -> NoReturn:
+        key = normalize_path(path)
+        raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", display_path(shorten_path(key)))
+
+
+class ReadableFilesystem(_ReadOnlyMethods, SearchableFilesystem):
     """A filesystem that can be read and searched: the base class of a read-only backend."""
 
     @property
@@ -144,36 +197,6 @@ class ReadableFilesystem(SearchableFilesystem):
             self._ensure_directory(key)
             raise
 
-    def write(
-        self,
-        path: str,
-        content: str,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
-    ) -> WriteResult:
-        """Raise ReadOnlyError."""
-        self._raise_read_only(path)
-
-    def write_bytes(
-        self,
-        path: str,
-        content: bytes,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
-    ) -> WriteResult:
-        """Raise ReadOnlyError."""
-        self._raise_read_only(path)
-
-    def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Raise ReadOnlyError."""
-        self._raise_read_only(path)
-
-    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Raise ReadOnlyError."""
-        self._raise_read_only(path)
-
     def _page(self, content: Content, path: str, offset: int, limit: int, encoding: str) -> Page:
         if content.size <= BLOCK:
             return read_page(content, offset, limit, encoding, self._limits, path)
@@ -182,10 +205,6 @@ class ReadableFilesystem(SearchableFilesystem):
                 return read_page(content, offset, limit, encoding, self._limits, path)
         except TimeLimitError:
             raise page_timeout_error(path, offset, content.size) from None
-
-    def _raise_read_only(self, path: str) -> NoReturn:
-        key = normalize_path(path)
-        raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", display_path(shorten_path(key)))
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         """Return up to `limit` sorted entries of a directory; OSError if it is not one."""
@@ -232,3 +251,107 @@ def _not_text_error(path: str, encoding: str, error: UnicodeError) -> BinaryCont
 def _entry(name: str, stat: FileStat) -> FileEntry:
     size = stat.size_bytes if stat.is_file else None
     return FileEntry(name, stat.path, stat.is_file, stat.is_directory, size, stat.is_symlink)
+
+
+def readonly(filesystem: Filesystem) -> AbstractContextManager[Filesystem]:
+    """Make `filesystem` read-only in this context; yield it, or a read-only view of it."""
+    if isinstance(filesystem, ReadableFilesystem):
+        return _ReadOnlyScope(filesystem)
+    return nullcontext(_ReadOnlyView(filesystem))
+
+
+def read_only_view(filesystem: Filesystem) -> Filesystem:
+    """Return a view of `filesystem` that is read-only for every caller."""
+    return _ReadOnlyView(filesystem)
+
+
+class _ReadOnlyScope:
+    """A read-only `with` block; a class, because a generator is slower and every call pays."""
+
+    __slots__ = ("_filesystem", "_token")
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._filesystem = filesystem
+
+    def __enter__(self) -> Filesystem:
+        self._token = _read_only_filesystems.set((*_read_only_filesystems.get(), self._filesystem))
+        return self._filesystem
+
+    def __exit__(self, *_: object) -> None:
+        _read_only_filesystems.reset(self._token)
+
+
+def ensure_writable(filesystem: object, path: str) -> None:
+    """Check that `filesystem` may be changed at `path` in this context.
+
+    Raises:
+        ReadOnlyError: This context is read-only.
+    """
+    for each in _read_only_filesystems.get():
+        if each is filesystem:
+            raise _read_only_error(path)
+
+
+def _read_only_error(path: str) -> ReadOnlyError:
+    return ReadOnlyError(errno.EROFS, "This call is read-only", display_path(shorten_path(path)))
+
+
+class ReadingProxy:
+    """Passes what the protocol reads on to another filesystem; a subclass says what it writes."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        """Read from `filesystem`."""
+        self._filesystem = filesystem
+
+    @property
+    def root(self) -> str:
+        """The root of the other filesystem."""
+        return self._filesystem.root
+
+    def read(
+        self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
+    ) -> ReadResult:
+        """Return a page of text."""
+        return self._filesystem.read(path, offset=offset, limit=limit, encoding=encoding)
+
+    def read_bytes(
+        self, path: str, *, offset: int = 0, limit: int | None = None
+    ) -> ReadBytesResult:
+        """Return a range of bytes."""
+        return self._filesystem.read_bytes(path, offset=offset, limit=limit)
+
+    def exists(self, path: str) -> bool:
+        """Return whether the path exists."""
+        return self._filesystem.exists(path)
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata of a path."""
+        return self._filesystem.stat(path)
+
+    def list(self, path: str = ".") -> Sequence[FileEntry]:
+        """Return the entries of a directory."""
+        return self._filesystem.list(path)
+
+    def glob(self, pattern: str, *, path: str = ".", **options: Any) -> Sequence[GlobMatch]:
+        """Return the matching files."""
+        return self._filesystem.glob(pattern, path=path, **options)
+
+    def grep(self, pattern: str, *, path: str = ".", **options: Any) -> Sequence[GrepMatch]:
+        """Return the matching lines."""
+        return self._filesystem.grep(pattern, path=path, **options)
+
+
+class _ReadOnlyView(_ReadOnlyMethods, ReadingProxy):
+    """A read-only view of any filesystem."""
+
+    def __getattr__(self, name: str) -> Any:
+        return (
+            self._raise_read_only if name in CHANGING_METHODS else getattr(self._filesystem, name)
+        )
+
+    @property
+    def read_only(self) -> bool:
+        return True
+
+    def _raise_read_only(self, path: object = ".", *_: object, **__: object) -> NoReturn:
+        raise _read_only_error(str(path))

@@ -13,9 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.base.primitives import ensure_plain_entry, link_error
-from weakincentives.filesystem.base.readable import ReadableFilesystem, ReadOnlyError
-from weakincentives.filesystem.base.readonly import ensure_writable
+from weakincentives.filesystem.base.readable import (
+    ReadableFilesystem,
+    ReadOnlyError,
+    ensure_writable,
+)
+from weakincentives.filesystem.base.searchable import ensure_plain_entry, link_error
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,

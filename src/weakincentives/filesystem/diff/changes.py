@@ -1,6 +1,5 @@
 """A change between two states of a workspace, its two sides, and its sections in a git diff."""
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +7,10 @@ from typing import Literal
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.base.state import State
+from weakincentives.filesystem.paths import encode_path
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import FileStat
+from weakincentives.history import hash_content
 from weakincentives.posix import check_time, display_path
 
 ChangeKind = Literal["added", "removed", "modified", "mode-changed", "renamed"]
@@ -87,7 +88,7 @@ class Side(State):
         if known is not None:
             return known
         with self.open_entry(found) as content:
-            return blob_id(content)
+            return hash_content(content.size, chunks(content))
 
     def open_entry(self, found: FileStat) -> Content:
         """Open an entry of the diff; a link is opened as its target.
@@ -122,14 +123,6 @@ def mode_of(found: FileStat) -> int | None:
     return None
 
 
-def blob_id(content: Content) -> str:
-    """Return git's object id of `content`."""
-    digest = hashlib.sha1(b"blob %d\0" % content.size, usedforsecurity=False)
-    for chunk in chunks(content):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
 def same_bytes(first: Content, second: Content) -> bool:
     """Return whether two contents are equal; reads no further than the first difference."""
     if first.size != second.size:
@@ -143,11 +136,6 @@ def chunks(content: Content) -> Iterator[bytes]:
     for offset in range(0, content.size, _CHUNK):
         check_time("Diff")
         yield content.read(offset, _CHUNK)
-
-
-def encode_path(name: str) -> bytes:
-    """Encode a path or a link's target as it is on disk."""
-    return name.encode("utf-8", "surrogateescape")
 
 
 def _stale_error(found: FileStat) -> StaleDiffError:

@@ -23,8 +23,7 @@ from weakincentives.filesystem.diff.changes import (
     sections_of,
 )
 from weakincentives.filesystem.diff.myers import changed_blocks, split_lines
-from weakincentives.filesystem.diff.omissions import Omission
-from weakincentives.filesystem.diff.patch import Patch, Style
+from weakincentives.filesystem.diff.patch import Omission, Patch, Style
 from weakincentives.filesystem.diff.renames import detect_renames
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.protocol import Filesystem, Viewable

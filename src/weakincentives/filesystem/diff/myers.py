@@ -1,4 +1,4 @@
-r"""Line diff with the Myers algorithm, bounded in time, with patience anchors beyond the bound.
+r"""Line diff with the Myers algorithm, bounded in time, patience anchors beyond it; and hunks.
 
 A line ends at `\n` and nowhere else. Common prefixes and suffixes, and lines that occur on one
 side only, never reach the search. Beyond the bound, lines that are unique on both sides divide
@@ -47,6 +47,51 @@ def changed_blocks(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
     matcher = _Matcher(first, second)
     matcher.run()
     return _slide(_blocks(matcher.only_old, matcher.only_new), first, second)
+
+
+def hunks(
+    old: Sequence[bytes], new: Sequence[bytes], blocks: Sequence[Block], context: int
+) -> Iterator[bytes]:
+    """Yield the hunks of differing blocks, with `context` lines around them."""
+    for group in group_blocks(blocks, 2 * context):
+        start = max(group[0].start - context, 0)
+        new_start = group[0].new_start - (group[0].start - start)
+        stop = min(group[-1].stop + context, len(old))
+        new_stop = group[-1].new_stop + (stop - group[-1].stop)
+        lines = [b"@@ -%b +%b @@\n" % (_range(start, stop), _range(new_start, new_stop))]
+        at = start
+        for block in group:
+            lines += [_line(b" ", line) for line in old[at : block.start]]
+            lines += [_line(b"-", line) for line in old[block.start : block.stop]]
+            lines += [_line(b"+", line) for line in new[block.new_start : block.new_stop]]
+            at = block.stop
+        lines += [_line(b" ", line) for line in old[at:stop]]
+        yield b"".join(lines)
+
+
+def group_blocks(blocks: Sequence[Block], distance: int) -> Iterator[list[Block]]:
+    """Yield the blocks in groups with at most `distance` equal lines between two of them."""
+    group: list[Block] = []
+    for block in blocks:
+        if group and block.start - group[-1].stop > distance:
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def _range(start: int, stop: int) -> bytes:
+    length = stop - start
+    if length == 1:
+        return b"%d" % (start + 1)
+    return b"%d,%d" % (start + (length > 0), length)
+
+
+def _line(sign: bytes, line: bytes) -> bytes:
+    if line.endswith(b"\n"):
+        return sign + line
+    return sign + line + b"\n\\ No newline at end of file\n"
 
 
 class _Matcher:

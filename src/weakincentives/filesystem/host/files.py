@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from operator import attrgetter
-from threading import Lock
+from threading import RLock
 from typing import TypeAlias
 
 from weakincentives.filesystem.text import Content, LineIndex
@@ -25,23 +25,25 @@ identity_of: Callable[[os.stat_result], Identity] = attrgetter(
 
 
 class LineIndexes:
-    """A bounded cache of line indexes by stat identity."""
+    """A bounded cache of line indexes by what identifies content."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._indexes: OrderedDict[Identity, LineIndex] = OrderedDict()
-        self._lock = Lock()
+        self._indexes: OrderedDict[Identity | str, LineIndex] = OrderedDict()
+        self._lock = RLock()
 
-    def get(self, content: "HostFile") -> LineIndex:
-        """Return the line index of `content`; it is cached if its stat is reliable."""
-        key = content.identity
+    def get(self, key: Identity | str) -> LineIndex:
+        """Return the line index of content, given by its stat identity or its blob id.
+
+        It is cached if the stat is reliable.
+        """
         with self._lock:
             index = self._indexes.get(key)
             if index is not None:
                 self._indexes.move_to_end(key)
                 return index
         index = LineIndex()
-        if is_stable(key):
+        if isinstance(key, str) or is_stable(key):
             with self._lock:
                 self._indexes[key] = index
                 while len(self._indexes) > _MAX_LINE_INDEXES:
@@ -90,7 +92,7 @@ class HostFile(Content):
 
     def line_index(self) -> LineIndex:
         """Return the line index, from the cache if the file is unchanged."""
-        return self._indexes.get(self)
+        return self._indexes.get(self.identity)
 
     def close(self) -> None:
         """Close the file."""

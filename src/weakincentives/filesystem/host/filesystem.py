@@ -27,20 +27,19 @@ from weakincentives.filesystem.base import (
     content_hash,
     is_skippable,
 )
-from weakincentives.filesystem.base.state import State, check_restorable
+from weakincentives.filesystem.base.state import Pins, State, check_restorable
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.host.files import HostFile, LineIndexes, identity_of
-from weakincentives.filesystem.host.journal.changes import ChangeListener, ReleasedChanges
+from weakincentives.filesystem.host.journal.completion import ChangeListener, Completion
 from weakincentives.filesystem.host.journal.journal import Journal
-from weakincentives.filesystem.host.journal.recovery import SavepointRecovery, pinned_commits
-from weakincentives.filesystem.host.journal.rollback import KeptChange, Rollback
+from weakincentives.filesystem.host.journal.records import pinned_commits
 from weakincentives.filesystem.host.snapshots.edits import without_new_specials
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.store import CallStates, SnapshotStore
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.mounts import MountedFile
 from weakincentives.filesystem.paths import normalize_path, outermost
-from weakincentives.filesystem.retention import Pins
 from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
@@ -51,15 +50,13 @@ from weakincentives.filesystem.types import (
     Results,
 )
 from weakincentives.gitstore import ObjectError
-from weakincentives.history import PathChange
-from weakincentives.history.entries import hash_file
+from weakincentives.history import Kept, PathChange, hash_content, hash_file
 from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
     RootedDirectory,
     check_time,
     copy_all,
-    hash_blob,
     is_hidden,
     is_temporary,
     join,
@@ -137,15 +134,14 @@ class HostFilesystem(BaseFilesystem):
             exclusive=exclusive,
             read_only=self._read_only,
         )
-        self._rollback = Rollback(
+        self._completion = Completion(
             self._directory, self._listing_lock, self._snapshots, durable=durable
         )
-        self._released = ReleasedChanges(self._rollback)
-        self._journal = Journal(self._rollback, self._released)
+        self._journal = Journal(self._completion)
         if not self._read_only:
             # restores first: the rollback of a savepoint may go back from one
             self._snapshots.recover()
-            SavepointRecovery(self._rollback, self._released, self._snapshots).run()
+            self._completion.recover()
             self._sweep()
 
     @property
@@ -160,9 +156,9 @@ class HostFilesystem(BaseFilesystem):
         return None if found is None else str(found)
 
     @property
-    def kept_changes(self) -> Sequence[KeptChange]:
+    def kept_changes(self) -> Sequence[Kept]:
         """Changes of other programs that a rollback left alone, and where both versions are."""
-        return tuple(self._rollback.kept)
+        return tuple(self._completion.kept)
 
     def subscribe_changes(self, listener: ChangeListener) -> Callable[[], None]:
         """Call `listener` with the paths that each outermost savepoint changed.
@@ -223,11 +219,11 @@ class HostFilesystem(BaseFilesystem):
 
     def restore(
         self,
-        snapshot: FilesystemSnapshot,
+        snapshot: FilesystemSnapshot | SnapshotFilesystem,
         *,
         paths: Sequence[str] | None = None,
         force: bool = False,
-        expect: FilesystemSnapshot | None = None,
+        expect: FilesystemSnapshot | SnapshotFilesystem | None = None,
     ) -> None:
         """Restore everything, or only what is at and below `paths`, to a snapshot.
 
@@ -237,7 +233,7 @@ class HostFilesystem(BaseFilesystem):
         What somebody saves at a path while it is replaced is stored too: see `displaced`.
 
         Args:
-            snapshot: The state to restore.
+            snapshot: The state to restore: a snapshot, or a view such as a step of a timeline.
             paths: Restore only these, and what is below them.
             force: Restore a snapshot of another directory too.
             expect: Undo only what changed from `snapshot` to this later state: each such path
@@ -258,17 +254,17 @@ class HostFilesystem(BaseFilesystem):
                     paths=paths,
                     force=force,
                     expect=expect,
-                    check=self._check_growth,
+                    check=self._check_growth if self._quota else None,
                     before_replace=self._journal.save_state if self._journal else None,
                 )
             except StaleRestoreError:
                 self._journal.drop_state()
                 raise
             if not self._journal:
-                self._released.report(result.changes)
-            self._emit_replaced(
-                "restore", snapshot.commit_ref, result.written, reversible=result.reversible
-            )
+                self._completion.report(result.changes)
+            is_view = isinstance(snapshot, SnapshotFilesystem)
+            reference = snapshot.tree_id if is_view else snapshot.commit_ref
+            self._emit_replaced("restore", reference, result.written, reversible=result.reversible)
 
     @property
     def replaced(self) -> FilesystemSnapshot | None:
@@ -300,18 +296,18 @@ class HostFilesystem(BaseFilesystem):
         """
         return self._snapshots.compare(before, after)
 
-    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+    def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state of a snapshot, to read and compare."""
         return self._snapshots.view(snapshot)
 
     def invalidate(self) -> None:
         """Note that something else may have changed files: the next snapshot checks all."""
-        self._snapshots.invalidate()
+        self._snapshots.tracker.invalidate()
 
     @property
     def reported_programs(self) -> int:
         """How many confined programs have run; see `changed_by_others`."""
-        return self._snapshots.reported_programs
+        return self._snapshots.tracker.reported_programs
 
     def changed_by_others(self, *, confined: bool = False) -> AbstractContextManager[None]:
         """Note that another program changes files during the block: every snapshot checks all.
@@ -322,7 +318,7 @@ class HostFilesystem(BaseFilesystem):
         the kernel then reports what it changed, and a snapshot checks only that. Where
         the report may be incomplete, it checks all.
         """
-        return self._snapshots.changed_by_others(confined=confined)
+        return self._snapshots.tracker.changed_by_others(confined=confined)
 
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""
@@ -339,7 +335,7 @@ class HostFilesystem(BaseFilesystem):
         try:
             with suppress(BackendUnavailableError):  # nothing is left to roll back
                 super().close()
-            self._released.close()
+            self._completion.close()
         finally:
             self._directory.close()
             self._snapshots.close()
@@ -479,7 +475,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _replace(self, path: str, data: bytes, expected: bytes) -> None:
         with self._open_for_change(path) as place:
-            self._journal.store(path, place, data, expected=hash_blob(expected).hex())
+            self._journal.store(path, place, data, expected=hash_content(len(expected), [expected]))
 
     def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
         """Accept every file: it is streamed, never loaded."""
@@ -669,9 +665,8 @@ class HostFilesystem(BaseFilesystem):
 
     def _check_growth(self, change: tuple[int, int]) -> None:
         """Check the quota for so many more bytes and entries."""
-        if self._quota:
-            used = self._usage()
-            self._quota.check(used[0] + change[0], used[1] + change[1])
+        used = self._usage()
+        self._quota.check(used[0] + change[0], used[1] + change[1])
 
     def _pinned_commits(self) -> set[str]:
         """Return the commits that a savepoint or a transaction needs."""

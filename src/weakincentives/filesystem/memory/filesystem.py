@@ -9,6 +9,7 @@ of directories cost nothing.
 import errno
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from threading import Lock
@@ -17,7 +18,14 @@ from uuid import UUID, uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, SearchableFilesystem
-from weakincentives.filesystem.base.state import State, check_restorable
+from weakincentives.filesystem.base.state import (
+    Pins,
+    State,
+    check_restorable,
+    check_snapshot,
+    select_old,
+    snapshot_id_of,
+)
 from weakincentives.filesystem.diff import Change, Diff, diff
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
@@ -34,7 +42,6 @@ from weakincentives.filesystem.memory.nodes import (
     set_node,
 )
 from weakincentives.filesystem.paths import outermost
-from weakincentives.filesystem.retention import Pins, check_snapshot, select_old, snapshot_id_of
 from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
@@ -383,16 +390,12 @@ class InMemoryFilesystem(BaseFilesystem):
         kept = self._snapshot_root(snapshot)
         if paths is None:
             return kept
-        wanted, here = outermost(paths), self._root_node
+        wanted = outermost(paths)
         check_restorable(State(self), State(self._view_of(kept)), wanted)
-        self._edition += 1  # the present tree must not change
-        try:
+        with self._draft():
             for path in wanted:
                 self._restore_path(path, kept)
             return self._root_node
-        finally:
-            self._root_node = here
-            self._edition += 1
 
     def _undone_tree(
         self,
@@ -405,13 +408,12 @@ class InMemoryFilesystem(BaseFilesystem):
         views = [self._view_of(each) for each in states]
         found = diff(*views, path="." if paths is None else paths, renames=False).entries
         # what is already as it should become is no conflict
-        changed = [each for each in found if not self._is_undone(each, views[0])]
-        stale = [each.path for each in changed if not self._is_expected(each, views[1])]
+        changed = [each for each in found if not self._is_as(each, each.before, views[0])]
+        stale = [each.path for each in changed if not self._is_as(each, each.after, views[1])]
         if stale:
             raise StaleRestoreError(stale)
-        here, now = self._root_node, self._clock()
-        self._edition += 1  # the present tree must not change
-        try:
+        now = self._clock()
+        with self._draft():
             for each in sorted(changed, key=lambda each: each.path):
                 present = self._find(each.path)
                 if each.before is not None and type(present) is DirectoryNode and each.is_directory:
@@ -425,28 +427,26 @@ class InMemoryFilesystem(BaseFilesystem):
                         each.path, _empty_copy(node, self._edition, now) if is_new else node, now
                     )
             return self._root_node
+
+    @contextmanager
+    def _draft(self) -> Generator[None, None, None]:
+        """Change a copy of the tree in the with block; the present tree stays."""
+        here = self._root_node
+        self._edition += 1
+        try:
+            yield
         finally:
             self._root_node = here
             self._edition += 1
 
-    def _is_expected(self, change: Change, expected: ReadableFilesystem) -> bool:
-        """Return whether the entry of a change is still as expected, and a new directory empty."""
+    def _is_as(self, change: Change, wanted: FileStat | None, state: ReadableFilesystem) -> bool:
+        """Return whether an entry is as `wanted`; a new directory with all that is in `state`."""
         found = State(self).lookup(change.path)
-        wanted = change.after
         if found is None or wanted is None:
             return found is wanted
         if change.is_directory and change.before is not None:
             return found.is_directory and found.permissions == wanted.permissions
-        return not diff(expected, self, path=[change.path], renames=False)
-
-    def _is_undone(self, change: Change, wanted: ReadableFilesystem) -> bool:
-        """Return whether the entry of a change is as it was before."""
-        found = State(self).lookup(change.path)
-        if found is None or change.before is None:
-            return found is change.before
-        if change.is_directory:
-            return found.is_directory and found.permissions == change.before.permissions
-        return not diff(wanted, self, path=[change.path], renames=False)
+        return not diff(state, self, path=[change.path], renames=False)
 
     def _restore_path(self, path: str, kept: DirectoryNode) -> None:
         if not path:
@@ -544,9 +544,10 @@ class _TreeStack:
     def release(self, depth: int) -> None:
         del self._roots[depth:]
 
-    def rollback(self, depth: int) -> None:
+    def rollback(self, depth: int) -> tuple[()]:
         self._fs._root_node = self._roots[depth]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
         del self._roots[depth:]
+        return ()
 
 
 def _empty_copy(like: Node | None, edition: int, now: int) -> DirectoryNode:

@@ -1,6 +1,5 @@
 """Sessions: typed slices, pure reducers, snapshots and dumps."""
 
-from weakincentives.runtime.session.draft import TransactionEndedError
 from weakincentives.runtime.session.dump import (
     MAX_DUMP_BYTES,
     FilesystemHolder,
@@ -22,15 +21,15 @@ from weakincentives.runtime.session.reducers import (
 )
 from weakincentives.runtime.session.session import (
     Session,
+    Slice,
     UnknownTagError,
     current_publisher,
     select_all,
     select_latest,
     select_where,
 )
-from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError, UnknownItem
-from weakincentives.runtime.session.store import SessionSavepoint
+from weakincentives.runtime.session.store import SessionSavepoint, TransactionEndedError
 
 __all__ = [
     "MAX_DUMP_BYTES",
@@ -44,8 +43,6 @@ __all__ = [
     "Session",
     "SessionSavepoint",
     "Slice",
-    "SliceReader",
-    "SliceWriter",
     "Snapshot",
     "SnapshotFormatError",
     "TransactionEndedError",

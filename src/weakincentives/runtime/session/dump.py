@@ -2,12 +2,12 @@
 
 import errno
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 from uuid import uuid5
 
 from weakincentives.errors import SnapshotError
@@ -31,7 +31,6 @@ from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session.dump_format import (
     FORMAT,
     VERSION,
-    DumpedArchive,
     DumpedSession,
     DumpFiles,
     DumpHeader,
@@ -45,54 +44,38 @@ from weakincentives.runtime.session.dump_format import (
 from weakincentives.runtime.session.session import Session
 from weakincentives.runtime.session.snapshots import Snapshot, Types, Unknown
 
+MAX_DUMP_BYTES = 1024**3
+_MAX_ATTEMPTS = 3
+_LABEL = "session_id"
+_NO_ROOT = "/"  # the root if there is no workspace on disk
 
-@dataclass(frozen=True, slots=True)
-class SessionTree:
-    """A session and its descendants at one moment, parents first."""
-
-    date: datetime
-    sessions: Sequence[Session]
-    parents: Sequence[int | None]
-    """The index of each session's parent."""
-    snapshots: Sequence[Snapshot]
-
-    @property
-    def has_items(self) -> bool:
-        """Whether any slice has an item."""
-        return any(items for each in self.snapshots for items in each.slices.values())
-
-    def header(self, archive: DumpedArchive | None) -> DumpHeader:
-        """Return the first line of the dump."""
-        entries = [
-            DumpedSession(
-                each.session_id, snapshot.snapshot_id, parent, each.created_at, dict(each.tags)
-            )
-            for each, parent, snapshot in zip(
-                self.sessions, self.parents, self.snapshots, strict=True
-            )
-        ]
-        return DumpHeader(FORMAT, VERSION, self.date, archive, entries)
+CapturedSession: TypeAlias = tuple[DumpedSession, Snapshot]
+"""A session at one moment; its parent is the place among those captured with it."""
 
 
-def capture_tree(session: Session, date: datetime) -> SessionTree:
-    """Return a session and its descendants; each session is captured atomically."""
-    sessions: list[Session] = []
-    parents: list[int | None] = []
+def capture_sessions(session: Session, date: datetime | None = None) -> list[CapturedSession]:
+    """Return a session and its descendants, parents first; each is captured atomically."""
+    found: list[CapturedSession] = []
     pending: list[tuple[Session, int | None]] = [(session, None)]
     while pending:
-        current, parent = pending.pop()
-        pending += [(child, len(sessions)) for child in reversed(current.children)]
-        sessions.append(current)
-        parents.append(parent)
-    return SessionTree(date, sessions, parents, [_snapshot(each, date) for each in sessions])
+        each, parent = pending.pop()
+        pending += [(child, len(found)) for child in reversed(each.children)]
+        snapshot = each.snapshot()
+        if date is not None:
+            # an ID derived from the date, so that the same state gives the same bytes
+            identity = uuid5(each.session_id, date.isoformat())
+            snapshot = replace(snapshot, snapshot_id=identity, created_at=date)
+        entry = DumpedSession(
+            each.session_id, snapshot.snapshot_id, parent, each.created_at, dict(each.tags)
+        )
+        found.append((entry, snapshot))
+    return found
 
 
-def rebuild_session(
-    entries: Sequence[DumpedSession], snapshots: Sequence[Snapshot], bus: EventBus | None
-) -> Session:
+def rebuild_session(captured: Iterable[CapturedSession], bus: EventBus | None) -> Session:
     """Return the root of a stored tree, parents first; only the root uses `bus`."""
     rebuilt: list[Session] = []
-    for entry, snapshot in zip(entries, snapshots, strict=True):
+    for entry, snapshot in captured:
         session = Session(
             bus=bus if entry.parent is None else None,
             parent=None if entry.parent is None else rebuilt[entry.parent],
@@ -105,18 +88,6 @@ def rebuild_session(
         session.restore(snapshot, preserve_logs=False)
         rebuilt.append(session)
     return rebuilt[0]
-
-
-def _snapshot(session: Session, date: datetime) -> Snapshot:
-    # an ID derived from the date, so that the same state gives the same bytes
-    identity = uuid5(session.session_id, date.isoformat())
-    return replace(session.snapshot(snapshot_id=identity), created_at=date)
-
-
-MAX_DUMP_BYTES = 1024**3
-_MAX_ATTEMPTS = 3
-_LABEL = "session_id"
-_NO_ROOT = "/"  # the root if there is no workspace on disk
 
 
 class FilesystemHolder(Protocol):
@@ -166,11 +137,14 @@ def dump_session_tree(
         FileExistsError: The `.jsonl` file exists and is not a dump.
         OSError: A file cannot be read or written; the old or the new dump is complete.
     """
-    date = _normalize_date(created_at)
+    if created_at is not None and created_at.tzinfo is None:
+        raise ValueError(f"created_at must have a time zone: {created_at!r}")
+    date = (created_at or SYSTEM_CLOCK.now()).astimezone(UTC)
     name = _dump_name(session)
-    tree = capture_tree(session, date)
+    captured = capture_sessions(session, date)
     filesystem = _filesystem_of(filesystem_section)
-    if not tree.has_items and (filesystem is None or not filesystem.list(".")):
+    has_items = any(items for _, each in captured for items in each.slices.values())
+    if not has_items and (filesystem is None or not filesystem.list(".")):
         return None
     files = DumpFiles(_target_directory(Path(target)) / f"{name}.jsonl")
     with _stage(files, filesystem) as staged:
@@ -180,7 +154,8 @@ def dump_session_tree(
             seal(staged)
             found = describe_archive(staged)
         text = staged.with_suffix(".jsonl")
-        write_text(text, encode_dump(tree.header(found), tree.snapshots))
+        header = DumpHeader(FORMAT, VERSION, date, found, [entry for entry, _ in captured])
+        write_text(text, encode_dump(header, [snapshot for _, snapshot in captured]))
         files.publish(text, None if found is None else staged)
     return files.text
 
@@ -200,13 +175,8 @@ def load_session(
 
     Without a filesystem the archive is only verified. Everything else is as in `load_dump`.
     """
-    loaded = _load(
-        _locate(path),
-        types,
-        filesystem,
-        _Options(unknown, session_only, bus, archive_limits, max_bytes),
-    )
-    return loaded.session
+    load = _Load(filesystem, unknown, bus, archive_limits, max_bytes, session_only)
+    return load.run(path, types).session
 
 
 def load_dump(
@@ -243,83 +213,56 @@ def load_dump(
             neither given nor imported, or its two files belong to different dumps.
         LimitExceededError: The files exceed the quota of the filesystem.
     """
-    files = _locate(path)
     chosen = InMemoryFilesystem() if filesystem is None else filesystem
-    options = _Options(
-        unknown=unknown,
-        session_only=False,
-        bus=bus,
-        archive_limits=archive_limits,
-        max_bytes=max_bytes,
-    )
-    return _load(files, types, chosen, options)
+    return _Load(chosen, unknown, bus, archive_limits, max_bytes).run(path, types)
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class _Load:
+    filesystem: ArchivableFilesystem | None
     unknown: Unknown
-    session_only: bool
     bus: EventBus | None
     archive_limits: ArchiveLimits
     max_bytes: int
+    session_only: bool = False
 
-
-def _load(
-    files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
-) -> LoadedDump:
-    """Load a dump; again if it was replaced meanwhile."""
-    if filesystem is not None and not isinstance(filesystem, Archivable):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
-        raise TypeError(f"Filesystem cannot import archives: {filesystem!r}")
-    # an iterator would be exhausted after the first session
-    known = cast("Types", types) if isinstance(types, Mapping) else tuple(types)
-    for _ in range(_MAX_ATTEMPTS):
-        before = files.identities
-        try:
-            loaded = _load_once(files, known, filesystem, options)
-        except (ValueError, FileNotFoundError):
+    def run(self, path: str | os.PathLike[str], types: Types) -> LoadedDump:
+        """Load the dump; again if it was replaced meanwhile."""
+        # Path.resolve would raise RuntimeError for a cycle of links
+        files = DumpFiles(Path(os.path.realpath(path)))
+        if self.filesystem is not None and not isinstance(self.filesystem, Archivable):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+            raise TypeError(f"Filesystem cannot import archives: {self.filesystem!r}")
+        # an iterator would be exhausted after the first session
+        known = cast("Types", types) if isinstance(types, Mapping) else tuple(types)
+        for _ in range(_MAX_ATTEMPTS):
+            before = files.identities
+            try:
+                loaded = self._run_once(files, known)
+            except (ValueError, FileNotFoundError):
+                if files.identities == before:
+                    raise
+                continue
             if files.identities == before:
-                raise
-            continue
-        if files.identities == before:
-            return loaded
-    raise dump_error(files.text, "Dump keeps being replaced", "load it when that has stopped")
+                return loaded
+        raise dump_error(files.text, "Dump keeps being replaced", "load it when that has stopped")
 
-
-def _locate(path: str | os.PathLike[str]) -> DumpFiles:
-    # Path.resolve would raise RuntimeError for a cycle of links
-    return DumpFiles(Path(os.path.realpath(path)))
-
-
-def _load_once(
-    files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
-) -> LoadedDump:
-    path, header = files.find(text_only=options.session_only)
-    with open_dump(path) as file:
-        if os.fstat(file.fileno()).st_size > options.max_bytes:
-            raise dump_error(
-                path, f"Dump is larger than {options.max_bytes} bytes", "allow more: max_bytes="
-            )
-        file.readline()
-        snapshots = read_snapshots(path, file, header, types, options.unknown)
-    session = rebuild_session(header.sessions, snapshots, options.bus)
-    if header.archive is None or options.session_only or filesystem is None:
-        return LoadedDump(session, None, header.created_at)
-    _import(filesystem, files.archive, options.archive_limits)
-    return LoadedDump(session, filesystem, header.created_at)
-
-
-def _import(filesystem: ArchivableFilesystem, path: Path, limits: ArchiveLimits) -> None:
-    try:
-        import_state(filesystem, path, limits)
-    except ArchiveError as error:
-        remedy = "allow more with archive_limits=, or dump the session again"
-        raise dump_error(path, str(error), remedy) from error
-
-
-def _normalize_date(created_at: datetime | None) -> datetime:
-    if created_at is not None and created_at.tzinfo is None:
-        raise ValueError(f"created_at must have a time zone: {created_at!r}")
-    return (created_at or SYSTEM_CLOCK.now()).astimezone(UTC)
+    def _run_once(self, files: DumpFiles, types: Types) -> LoadedDump:
+        path, header = files.find(text_only=self.session_only)
+        with open_dump(path) as file:
+            if os.fstat(file.fileno()).st_size > self.max_bytes:
+                fact = f"Dump is larger than {self.max_bytes} bytes"
+                raise dump_error(path, fact, "allow more: max_bytes=")
+            file.readline()
+            snapshots = read_snapshots(path, file, header, types, self.unknown)
+        session = rebuild_session(zip(header.sessions, snapshots, strict=True), self.bus)
+        if header.archive is None or self.session_only or self.filesystem is None:
+            return LoadedDump(session, None, header.created_at)
+        try:
+            import_state(self.filesystem, files.archive, self.archive_limits)
+        except ArchiveError as error:
+            remedy = "allow more with archive_limits=, or dump the session again"
+            raise dump_error(files.archive, str(error), remedy) from error
+        return LoadedDump(session, self.filesystem, header.created_at)
 
 
 def _dump_name(session: Session) -> str:

@@ -27,17 +27,17 @@ from uuid import UUID
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.archive import ArchiveError, open_archive
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
-from weakincentives.posix import check_time, fault_point, open_regular, os_error, sync_directory
-from weakincentives.runtime.session import snapshots
+from weakincentives.posix import fault_point, open_regular, os_error, sync_directory
 from weakincentives.runtime.session.snapshots import (
-    NamedSlice,
     Snapshot,
     SnapshotFormatError,
     Types,
     Unknown,
     UnknownTypeError,
+    VersionError,
+    check_version,
+    encode_snapshot,
     find_imported_type,
-    list_slices,
     read_snapshot,
 )
 from weakincentives.serde import SerdeError, convert, decode, encode
@@ -45,7 +45,6 @@ from weakincentives.serde import SerdeError, convert, decode, encode
 FORMAT = "wink-dump"
 VERSION = 1
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
-_BATCH_SIZE = 64  # items encoded at once
 _MAX_HEADER = 64 * 1024**2  # bytes; a file without line breaks is not read completely
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHOOSE_FILE = "pass the .jsonl file that dump_session_tree returned"
@@ -107,7 +106,8 @@ def encode_dump(header: DumpHeader, taken: Iterable[Snapshot]) -> Iterator[bytes
     decode(line, DumpHeader)
     yield line + b"\n"
     for snapshot in taken:
-        yield from _snapshot_line(snapshot)
+        yield from encode_snapshot(snapshot)
+        yield b"\n"
 
 
 def read_header(path: Path, file: BinaryIO) -> DumpHeader:
@@ -123,9 +123,11 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
         if not line.endswith(b"\n"):
             raise dump_error(path, "Not a session dump, or truncated in its first line") from None
         raise dump_error(path, f"Not a session dump: {error}", _CHOOSE_FILE) from error
-    _check_version(path, data)
     try:
+        check_version(data, FORMAT, VERSION, "Session dump")
         header = convert(data, DumpHeader)
+    except SnapshotFormatError as error:
+        raise dump_error(path, str(error), _remedy(error, _CHOOSE_FILE)) from None
     except SerdeError as error:
         raise dump_error(path, f"Header of the dump is damaged: {error}") from error
     flaw = _find_flaw(header)
@@ -151,11 +153,13 @@ def read_snapshots(
             count = len(header.sessions)
             raise dump_error(path, f"Dump is truncated after {len(found)} of {count} sessions")
         number = len(found) + 2
-        snapshot = _snapshot(path, number, line, types, unknown)
-        if (snapshot.session_id, snapshot.snapshot_id) != (
-            expected.session_id,
-            expected.snapshot_id,
-        ):
+        try:
+            snapshot = read_snapshot(line, types, find=find_imported_type, unknown=unknown)
+        except SnapshotFormatError as error:
+            fact = f"Line {number} of the dump: {error}"
+            raise dump_error(path, fact, _remedy(error)) from error
+        identity = snapshot.session_id, snapshot.snapshot_id
+        if identity != (expected.session_id, expected.snapshot_id):
             raise dump_error(path, f"Line {number} of the dump belongs to another dump")
         found.append(snapshot)
     if file.read(1):
@@ -163,39 +167,16 @@ def read_snapshots(
     return found
 
 
-def _snapshot(path: Path, number: int, line: bytes, types: Types, unknown: Unknown) -> Snapshot:
-    try:
-        return read_snapshot(line, types, find=find_imported_type, unknown=unknown)
-    except SnapshotFormatError as error:
-        raise dump_error(path, f"Line {number} of the dump: {error}", _remedy(error)) from error
-
-
-def _remedy(error: SnapshotFormatError) -> str:
+def _remedy(error: SnapshotFormatError, otherwise: str = _COPY_AGAIN) -> str:
     if isinstance(error, UnknownTypeError):
         moved = f"if it has moved, under this name: types={{{error.type_name!r}: ...}}"
-        if error.type_name.partition(":")[0] in sys.modules:  # importing it would not help
-            return f"pass the type in types=; {moved}; or load it as data: unknown='data'"
-        return (
-            f"pass the type in types=, or import its module; {moved};"
-            " or load it as data: unknown='data'"
-        )
-    if "this program reads" in str(error):
+        # importing it again would not help
+        is_imported = error.type_name.partition(":")[0] in sys.modules
+        types = "types=" if is_imported else "types=, or import its module"
+        return f"pass the type in {types}; {moved}; or load it as data: unknown='data'"
+    if isinstance(error, VersionError):
         return "load it with a newer weakincentives"
-    return _COPY_AGAIN
-
-
-def _check_version(path: Path, data: object) -> None:
-    match data:
-        case {"format": str(name), "version": int(version)} if name == FORMAT:
-            if version != VERSION:
-                fact = f"Dump has version {version!r}, this program reads {VERSION!r}"
-                raise dump_error(
-                    path, fact, "load it with the weakincentives that wrote it, or newer"
-                )
-        case _:
-            raise dump_error(
-                path, f"Not a session dump: no format {FORMAT!r} and version", _CHOOSE_FILE
-            )
+    return otherwise
 
 
 def _find_flaw(header: DumpHeader) -> str | None:
@@ -212,38 +193,6 @@ def _find_flaw(header: DumpHeader) -> str | None:
         if (each.parent is None) != (place == 0) or not -1 < (each.parent or 0) < max(place, 1):
             return f"session {place} does not follow its parent: {each.parent!r}"
     return None
-
-
-def _snapshot_line(snapshot: Snapshot) -> Iterator[bytes]:
-    """Yield the JSON of `Snapshot.to_json` and a line break, in pieces."""
-    head = {
-        "format": snapshots.FORMAT,
-        "version": snapshots.VERSION,
-        "snapshot_id": snapshot.snapshot_id,
-        "session_id": snapshot.session_id,
-        "created_at": snapshot.created_at,
-        "tag": snapshot.tag,
-    }
-    yield encode(head)[:-1] + b',"slices":['
-    comma = b""
-    for each in list_slices(snapshot.slices, snapshot.logs):
-        start = {"type": each.name, "log": each.is_log}
-        yield comma + encode(start)[:-1] + b',"items":['
-        yield from _items(each)
-        yield b"]}"
-        comma = b","
-    yield b"]}\n"
-
-
-def _items(stored: NamedSlice) -> Iterator[bytes]:
-    items = stored.check()
-    for start in range(0, len(items), _BATCH_SIZE):
-        check_time("Dump")
-        try:
-            data = encode(items[start : start + _BATCH_SIZE])
-        except SerdeError as error:
-            raise SerdeError(f"Slice {stored.name!r}: {error}") from error
-        yield (b"," if start else b"") + data[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +306,18 @@ class DumpFiles:
             return None
 
     def _matches(self, header: DumpHeader) -> bool:
-        return header.archive is None or header.archive == _describe_if_same_size(
-            self.archive, header.archive
-        )
+        """Return whether the archive is the one of a header."""
+        wanted = header.archive
+        if wanted is None:
+            return True
+        try:
+            found = read_identity(self.archive)
+            is_same_size = found is not None and found.size == wanted.size
+            return is_same_size and describe_archive(self.archive) == wanted
+        except FileNotFoundError:
+            return False
+        except ArchiveError as error:
+            raise dump_error(self.archive, str(error), _DUMP_AGAIN) from error
 
 
 @contextmanager
@@ -397,17 +355,6 @@ def describe_archive(path: Path) -> DumpedArchive:
     with os.fdopen(open_archive(path), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return DumpedArchive(digest, file.tell())
-
-
-def _describe_if_same_size(path: Path, expected: DumpedArchive) -> DumpedArchive | None:
-    """Return the hash and size of an archive; None if its size differs from `expected`."""
-    try:
-        found = read_identity(path)
-        return None if found is None or found.size != expected.size else describe_archive(path)
-    except FileNotFoundError:
-        return None
-    except ArchiveError as error:
-        raise dump_error(path, str(error), _DUMP_AGAIN) from error
 
 
 def _header_at(path: Path) -> DumpHeader | None:

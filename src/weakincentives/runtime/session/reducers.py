@@ -1,24 +1,131 @@
-"""Reducers: pure functions that fold an event into the items of a slice.
+"""Items of a slice, and reducers: pure functions that fold an event into them.
+
+`Items` is a persistent (immutable) sequence with structural sharing and O(1) append: a shared
+list and a length. The owner of the newest value appends to the list and gets a value that is one
+longer; every earlier value still sees only its own length. Anyone else, or the owner of an earlier
+value, appends to a copy.
 
 A custom reducer takes the items as a tuple and the event, and returns the new items. The
 built-in reducers store the event itself, and do not copy the slice.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache, wraps
+from types import FunctionType
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from weakincentives.errors import WinkError
-from weakincentives.runtime.session.items import Items, KeyOf, create_items
 
 T = TypeVar("T")
 E = TypeVar("E")
 
+KeyOf: TypeAlias = Callable[[Any], Hashable]
 Reducer: TypeAlias = Callable[[tuple[T, ...], E], Iterable[T]]
 """A function of the items of a slice and an event that returns the new items."""
-
-
 Method: TypeAlias = Callable[[T, E], T | Iterable[T]]
 """A method of the slice's own class: its result replaces the items."""
+
+
+class _Index:
+    """The position of the last item with each key, in the indexed part of a list."""
+
+    __slots__ = ("positions", "size")
+
+    def __init__(self) -> None:
+        self.positions: dict[Hashable, int] = {}
+        self.size = 0
+
+    def copy(self) -> "_Index":
+        copy = _Index()
+        copy.positions, copy.size = self.positions.copy(), self.size
+        return copy
+
+
+class Items(Generic[T]):
+    """An immutable sequence; the `owner` of a value may append in place.
+
+    An owner must append from one thread at a time.
+    """
+
+    __slots__ = ("_indexes", "_length", "_list", "_owner", "_tuple")
+
+    def __init__(
+        self, shared: list[T], length: int, owner: object, indexes: dict[KeyOf, _Index]
+    ) -> None:
+        """Wrap the first `length` items of a list to which its owner may append."""
+        self._list = shared
+        self._length = length
+        self._owner = owner
+        self._indexes = indexes
+        self._tuple: tuple[T, ...] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the items."""
+        return iter(self.as_tuple())
+
+    def latest(self) -> T | None:
+        """Return the last item; None if there is none."""
+        return self._list[self._length - 1] if self._length else None
+
+    def as_tuple(self) -> tuple[T, ...]:
+        """Return the items as a tuple, which is cached."""
+        if self._tuple is None:
+            self._tuple = tuple(self._list[: self._length])
+        return self._tuple
+
+    def with_item(self, item: T, owner: object) -> "Items[T]":
+        """Return a sequence with `item` appended."""
+        if not self._can_append_in_place(owner):
+            return create_items([*self._list[: self._length], item], owner)
+        self._list.append(item)
+        return Items(self._list, self._length + 1, owner, self._indexes)
+
+    def with_item_at(self, position: int, item: T, key_of: KeyOf, owner: object) -> "Items[T]":
+        """Return a sequence with `item` at `position`, in place of one with the same key."""
+        copy = self._list[: self._length]
+        copy[position] = item
+        has_index = self._can_append_in_place(owner) and key_of in self._indexes
+        indexes = {key_of: self._indexes[key_of].copy()} if has_index else {}
+        return Items(copy, len(copy), owner, indexes)
+
+    def without(self, position: int, owner: object) -> "Items[T]":
+        """Return a sequence without the item at `position`."""
+        copy = self._list[: self._length]
+        del copy[position]
+        return Items(copy, len(copy), owner, {})
+
+    def position(self, key_of: KeyOf, key: Hashable, owner: object) -> int | None:
+        """Return the position of the last item with a key; None if there is none."""
+        if self._can_append_in_place(owner):
+            return self._index_by(key_of).get(key)
+        for position in range(self._length - 1, -1, -1):
+            if key_of(self._list[position]) == key:
+                return position
+        return None
+
+    def _can_append_in_place(self, owner: object) -> bool:
+        return self._owner is owner and len(self._list) == self._length
+
+    def _index_by(self, key_of: KeyOf) -> dict[Hashable, int]:
+        index = self._indexes.setdefault(key_of, _Index())
+        for position in range(index.size, self._length):
+            index.positions[key_of(self._list[position])] = position
+            index.size = position + 1
+        return index.positions
+
+
+def create_items(items: Iterable[T], owner: object = None) -> Items[T]:
+    """Return a new sequence of `items`; `owner` may append to it in place."""
+    copy = list(items)
+    return Items(copy, len(copy), owner, {})
+
+
+FoldFunction: TypeAlias = Callable[[Items[Any], Any, object], Items[Any]]
+"""A function of the items, an event and the owner that may append in place."""
 
 
 class ReducerError(WinkError, RuntimeError):
@@ -35,128 +142,84 @@ class ReducerError(WinkError, RuntimeError):
         self.event = event
 
 
-class Fold(Protocol):
+class Fold:
     """A reducer that works on `Items`, without tuples."""
 
-    def fold(self, items: Items[Any], event: Any, owner: object) -> Items[Any]:
-        """Return the new items."""
-        ...
-
-
-class EventReducer:
-    """A reducer whose items are the events themselves."""
-
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fold: FoldFunction) -> None:
         """Use `name` in messages."""
         self._name = name
-
-    def __call__(self, items: tuple[T, ...], event: T) -> tuple[T, ...]:
-        """Return the new items: a built-in reducer can be called like any other."""
-        return self.fold(create_items(items), event, None).as_tuple()
+        self.fold: FoldFunction = fold
 
     def __repr__(self) -> str:
         """Return its name."""
         return self._name
 
-    def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        """Return the new items."""
-        raise NotImplementedError
+
+class EventReducer(Fold):
+    """A reducer whose items are the events themselves."""
+
+    def __call__(self, items: tuple[T, ...], event: T) -> tuple[T, ...]:
+        """Return the new items: a built-in reducer can be called like any other."""
+        return self.fold(create_items(items), event, None).as_tuple()
 
 
-class _AppendAll(EventReducer):
-    def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        return items.with_item(event, owner)
-
-
-class _ReplaceLatest(EventReducer):
-    def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        del items  # all of them are replaced
-        return create_items((event,), owner)
-
-
-class _UpsertBy(EventReducer):
-    def __init__(self, name: str, key_of: KeyOf) -> None:
-        super().__init__(name)
-        self._key_of = key_of
-
-    def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        position = items.position(self._key_of, self._key_of(event), owner)
-        if position is None:
-            return items.with_item(event, owner)
-        return items.with_item_at(position, event, self._key_of, owner)
-
-
-class _ReplaceLatestBy(_UpsertBy):
-    def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        position = items.position(self._key_of, self._key_of(event), owner)
-        if position is None:
-            return items.with_item(event, owner)
-        if position == len(items) - 1:
-            return items.with_item_at(position, event, self._key_of, owner)
-        return items.without(position, owner).with_item(event, owner)
-
-
-append_all: _AppendAll = _AppendAll("append_all")
+append_all: EventReducer = EventReducer("append_all", Items[Any].with_item)
 """Keep every event."""
 
-replace_latest: _ReplaceLatest = _ReplaceLatest("replace_latest")
+replace_latest: EventReducer = EventReducer(
+    "replace_latest", lambda _items, event, owner: create_items((event,), owner)
+)
 """Keep the last event only."""
 
 
 def upsert_by(key: Callable[[Any], Hashable]) -> EventReducer:
     """Return a reducer that keeps one event per key, at the position of the first."""
-    return _UpsertBy("upsert_by", key)
+
+    def fold(items: Items[Any], event: Any, owner: object) -> Items[Any]:
+        position = items.position(key, key(event), owner)
+        if position is None:
+            return items.with_item(event, owner)
+        return items.with_item_at(position, event, key, owner)
+
+    return EventReducer("upsert_by", fold)
 
 
 def replace_latest_by(key: Callable[[Any], Hashable]) -> EventReducer:
     """Return a reducer that keeps the last event per key, the newest at the end."""
-    return _ReplaceLatestBy("replace_latest_by", key)
+
+    def fold(items: Items[Any], event: Any, owner: object) -> Items[Any]:
+        position = items.position(key, key(event), owner)
+        if position is None:
+            return items.with_item(event, owner)
+        if position == len(items) - 1:
+            return items.with_item_at(position, event, key, owner)
+        return items.without(position, owner).with_item(event, owner)
+
+    return EventReducer("replace_latest_by", fold)
 
 
-class FunctionFold:
-    """Adapts a reducer function of tuples to items."""
+def _on_tuples(function: Reducer[Any, Any], kind: type[Any]) -> Fold:
+    """Adapt a function of tuples, and check that it returns only items of type `kind`."""
 
-    def __init__(self, function: Reducer[Any, Any], kind: type[Any]) -> None:
-        """Call `function`, and check that it returns only items of type `kind`."""
-        self._function = function
-        self._kind = kind
-
-    def __repr__(self) -> str:
-        """Return the name of the function."""
-        return _name(self._function)
-
-    def fold(self, items: Items[Any], event: Any, owner: object) -> Items[Any]:
-        """Return the new items."""
+    def fold(items: Items[Any], event: Any, owner: object) -> Items[Any]:
         before = items.as_tuple()
-        after = tuple(self._function(before, event))
-        return items if after is before else check_items(after, self._kind, owner)
+        after = tuple(function(before, event))
+        return items if after is before else check_items(after, kind, owner)
+
+    return Fold(_name(function), fold)
 
 
-class MethodFold:
-    """Adapts a method of the slice's own class, called on the latest item."""
+def _on_latest(method: Callable[..., Any], kind: type[Any]) -> Reducer[Any, Any]:
+    """Adapt a method of the slice's own class, which is called on the latest item."""
 
-    def __init__(self, method: Callable[..., Any], kind: type[Any]) -> None:
-        """Call `method`, which returns one item or several."""
-        self._method = method
-        self._kind = kind
-
-    def __repr__(self) -> str:
-        """Return the name of the method."""
-        return _name(self._method)
-
-    def fold(self, items: Items[Any], event: Any, owner: object) -> Items[Any]:
-        """Return the new items.
-
-        Raises:
-            LookupError: The slice has no item on which to call the method.
-        """
-        latest = items.latest()
-        if latest is None:
+    @wraps(method)
+    def reduce(items: tuple[Any, ...], event: Any) -> Iterable[Any]:
+        if not items:
             raise LookupError("The slice is empty: install it with an initial item")
-        result = self._method(latest, event)
-        return check_items(
-            (result,) if isinstance(result, self._kind) else tuple(result), self._kind, owner
-        )
+        result = method(items[-1], event)
+        return (result,) if isinstance(result, kind) else result
+
+    return reduce
 
 
 def check_items(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T]:
@@ -169,6 +232,37 @@ def check_items(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T
         if not isinstance(each, kind):
             raise TypeError(f"Not a {kind.__qualname__}: {each!r}")
     return create_items(items, owner)
+
+
+@lru_cache(maxsize=1024)
+def check_slice_type(kind: Any) -> None:
+    """Check that a type can be the type of a slice.
+
+    Raises:
+        TypeError: It is not a frozen dataclass.
+    """
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if not (isinstance(kind, type) and parameters is not None and parameters.frozen):
+        raise TypeError(f"Slice type is not a frozen dataclass: {kind!r}")
+
+
+def create_fold(kind: type[Any], event_type: type[Any], reducer: Any) -> Fold:
+    """Return a reducer for the items of a slice.
+
+    Raises:
+        TypeError: It stores events whose type is not that of the slice.
+    """
+    if isinstance(reducer, EventReducer):
+        if not issubclass(event_type, kind):
+            raise TypeError(
+                f"{reducer!r} stores events, so a slice of {kind.__qualname__} cannot take: "
+                f"{event_type.__qualname__!r}"
+            )
+        return reducer
+    is_method = isinstance(reducer, FunctionType) and any(
+        vars(base).get(reducer.__name__) is reducer for base in kind.__mro__
+    )
+    return _on_tuples(_on_latest(reducer, kind) if is_method else reducer, kind)
 
 
 def _name(reducer: object) -> str:

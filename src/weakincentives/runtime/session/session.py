@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from threading import Lock, RLock
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 from uuid import UUID, uuid4
 
 from weakincentives.errors import WinkError
@@ -21,13 +21,12 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
-from weakincentives.runtime.session.draft import Draft
-from weakincentives.runtime.session.reducers import Reducer, append_all
-from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
+from weakincentives.runtime.session.reducers import Method, Reducer, append_all, check_slice_type
 from weakincentives.runtime.session.snapshots import Slices, Snapshot
-from weakincentives.runtime.session.store import SessionSavepoint, Store
+from weakincentives.runtime.session.store import Draft, SessionSavepoint, Store
 
 T = TypeVar("T")
+E = TypeVar("E")
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
 _PUBLISH_TIMEOUT = 30.0  # seconds; bounds a deadlock with a subscriber that waits for this thread
 _log = logging.getLogger(__name__)
@@ -53,6 +52,86 @@ class UnknownTagError(WinkError, KeyError):
     def __str__(self) -> str:
         """Return the message; `KeyError` would quote it."""
         return f"No snapshot has the tag: {self.tag!r}"
+
+
+class Slice(Generic[T]):
+    """The items of one type in a session.
+
+    Results are values: later changes of the slice do not affect them.
+    """
+
+    __slots__ = ("_kind", "_publish", "_store")
+
+    def __init__(
+        self, store: Store, kind: type[T], publish: Callable[[object], PublishResult]
+    ) -> None:
+        """Use `session[kind]` instead.
+
+        Raises:
+            TypeError: `kind` is not a frozen dataclass.
+        """
+        check_slice_type(kind)
+        self._store = store
+        self._kind = kind
+        self._publish = publish
+
+    def __repr__(self) -> str:
+        """Return its type and the number of items."""
+        return f"Slice({self._kind.__qualname__}, {len(self.all())} items)"
+
+    def all(self) -> tuple[T, ...]:
+        """Return the items."""
+        return self._store.read(self._kind).as_tuple()
+
+    def latest(self) -> T | None:
+        """Return the last item; None if there is none."""
+        return self._store.read(self._kind).latest()
+
+    def where(self, predicate: Callable[[T], bool]) -> tuple[T, ...]:
+        """Return the items for which `predicate` is true."""
+        return tuple(filter(predicate, self._store.read(self._kind)))
+
+    def append(self, item: T) -> None:
+        """Add an item; no event is published.
+
+        Raises:
+            TypeError: The item has another type.
+        """
+        self._store.append(self._kind, item)
+
+    def seed(self, items: Iterable[T] | T) -> None:
+        """Replace all items by `items`: several, or a single one.
+
+        Raises:
+            TypeError: An item has another type.
+        """
+        several: Any = (items,) if isinstance(items, self._kind) else items
+        self._store.replace_items(self._kind, several)
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._store.replace_items(self._kind, ())
+
+    @overload
+    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None: ...
+
+    @overload
+    def register(self, event_type: type[E], reducer: Method[T, E]) -> None: ...
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E] | Method[T, E]) -> None:
+        """Fold events of a type and its subclasses into the slice.
+
+        A slice has one reducer per event type: registering another replaces it. A method of
+        the slice's own class is called on the latest item, and its result replaces the items.
+
+        Raises:
+            TypeError: The reducer stores events whose type is not that of the slice.
+        """
+        self._store.register(self._kind, event_type, reducer)
+
+    def dispatch(self, event: object) -> PublishResult:
+        """Publish an event on the session's bus, for every slice and subscriber."""
+        return self._publish(event)
 
 
 class Session:
@@ -151,7 +230,7 @@ class Session:
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
         """The latest snapshot of each tag."""
-        return MappingProxyType(dict(self._store.tags()))
+        return MappingProxyType(dict(self._store.view().tags))
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
         """Return the slice of a type.
@@ -161,13 +240,8 @@ class Session:
         """
         return Slice(self._store, kind, self.dispatch)
 
-    def query(self, kind: type[T]) -> SliceReader[T]:
-        """Return the slice of a type, for reading."""
-        return self[kind]
-
-    def mutate(self, kind: type[T]) -> SliceWriter[T]:
-        """Return the slice of a type, for writing."""
-        return self[kind]
+    query = __getitem__
+    mutate = __getitem__
 
     def install(
         self,
@@ -208,7 +282,7 @@ class Session:
         Raises:
             TransactionEndedError: The current transaction was rolled back.
         """
-        self._store.check_open()
+        self._store.open_draft()  # raises if it was rolled back
         token = _publisher.set(self._session_id)
         try:
             return self._bus.publish(event)
@@ -217,14 +291,14 @@ class Session:
 
     def snapshot(self, tag: str | None = None, *, snapshot_id: UUID | None = None) -> Snapshot:
         """Return a snapshot of all slices; with a tag, `rollback` can restore it."""
-        captured = self._store.capture()
+        items, logs = self._store.capture()
         snapshot = Snapshot(
             snapshot_id=snapshot_id or uuid4(),
             session_id=self._session_id,
             created_at=self._clock.now(),
             tag=tag,
-            slices=Slices(captured.items),
-            logs=captured.logs,
+            slices=Slices(items),
+            logs=logs,
         )
         if tag is not None:
             self._store.tag(tag, snapshot)
@@ -240,7 +314,9 @@ class Session:
         workspace, is refreshed; without `refresh` it is restored like the others, which is
         right only if what it mirrors is restored too.
         """
-        self._store.restore(snapshot.captured_state, preserve_logs=preserve_logs, refresh=refresh)
+        self._store.restore(
+            snapshot.items, snapshot.logs, preserve_logs=preserve_logs, refresh=refresh
+        )
 
     def rollback(self, tag: str) -> Snapshot:
         """Restore the latest snapshot with a tag, and return it.
@@ -248,7 +324,7 @@ class Session:
         Raises:
             UnknownTagError: No snapshot has it.
         """
-        found = self._store.tags().get(tag)
+        found = self._store.view().tags.get(tag)
         if found is None:
             raise UnknownTagError(tag)
         self.restore(found)
@@ -259,7 +335,7 @@ class Session:
 
         Reducers, tagged snapshots and children stay. Then `SessionReset` is published.
         """
-        self._store.reset()
+        self._store.restore({}, frozenset(), preserve_logs=False, refresh=False)
         self.dispatch(SessionReset(self._session_id))
 
     def clone(
@@ -281,7 +357,7 @@ class Session:
             tags=self._tags if tags is None else tags,
             clock=self._clock,
         )
-        clone._store.copy_from(self._store)
+        clone._store.state = self._store.view()
         return clone
 
     def savepoint(self) -> SessionSavepoint:
@@ -313,7 +389,8 @@ class Session:
         Raises:
             TransactionEndedError: The enclosing transaction was rolled back.
         """
-        return self._store.draft(exclusive=exclusive)
+        self._store.open_draft()  # raises if it was rolled back
+        return Draft(self._store, exclusive=exclusive)
 
     def commit(
         self, draft: Draft, release: Callable[[], object], events: Iterable[object] = ()

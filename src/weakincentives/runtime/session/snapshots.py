@@ -5,22 +5,22 @@ the caller passes and those of this package: nothing that the data names is impo
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot
+from weakincentives.posix import check_time
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
-from weakincentives.runtime.session.items import Items, create_items
-from weakincentives.runtime.session.state import CapturedState
-from weakincentives.runtime.session.store import check_slice_type
+from weakincentives.runtime.session.reducers import Items, check_slice_type, create_items
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-session"
 VERSION = 1
+_BATCH_SIZE = 64  # items encoded at once
 
 KindT = TypeVar("KindT", bound=type[Any])
 
@@ -59,6 +59,10 @@ class SnapshotFormatError(WinkError, ValueError):
     """Data is not a session snapshot that this version can load."""
 
 
+class VersionError(SnapshotFormatError):
+    """Data has another version of the format."""
+
+
 class UnknownTypeError(SnapshotFormatError):
     """A slice has an unknown type."""
 
@@ -72,30 +76,25 @@ class Slices(Mapping[type[Any], tuple[Any, ...]]):
     """The items of each slice by type, converted to tuples on access."""
 
     def __init__(self, items: Mapping[type[Any], Items[Any]]) -> None:
-        """Wrap `items`."""
-        self._items = items
+        """Wrap `items`, as the session stores them."""
+        self.items_by_type: Mapping[type[Any], Items[Any]] = items
 
     def __getitem__(self, kind: type[Any]) -> tuple[Any, ...]:
         """Return the items of one slice."""
-        return self._items[kind].as_tuple()
+        return self.items_by_type[kind].as_tuple()
 
     def __iter__(self) -> Iterator[type[Any]]:
         """Iterate over the types."""
-        return iter(self._items)
+        return iter(self.items_by_type)
 
     def __len__(self) -> int:
         """Return the number of slices."""
-        return len(self._items)
+        return len(self.items_by_type)
 
     def __repr__(self) -> str:
         """Return the types and their numbers of items."""
-        counts = (f"{kind.__qualname__}: {len(each)}" for kind, each in self._items.items())
+        counts = (f"{kind.__qualname__}: {len(each)}" for kind, each in self.items_by_type.items())
         return f"Slices({', '.join(counts)})"
-
-    @property
-    def items_by_type(self) -> Mapping[type[Any], Items[Any]]:
-        """The items as the session stores them."""
-        return self._items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +114,11 @@ class Snapshot:
         return f"{self.tag or 'snapshot'} ({self.snapshot_id})"
 
     @property
-    def captured_state(self) -> CapturedState:
-        """The state that a session restores."""
+    def items(self) -> Mapping[type[Any], Items[Any]]:
+        """The items as a session stores them."""
         if isinstance(self.slices, Slices):
-            return CapturedState(self.slices.items_by_type, self.logs)
-        return CapturedState(
-            {kind: create_items(each) for kind, each in self.slices.items()}, self.logs
-        )
+            return self.slices.items_by_type
+        return {kind: create_items(each) for kind, each in self.slices.items()}
 
     def to_json(self) -> str:
         """Serialize the snapshot as JSON.
@@ -129,19 +126,7 @@ class Snapshot:
         Raises:
             SerdeError: An item contains a value that JSON cannot represent.
         """
-        document = _Document(
-            format=FORMAT,
-            version=VERSION,
-            snapshot_id=self.snapshot_id,
-            session_id=self.session_id,
-            created_at=self.created_at,
-            tag=self.tag,
-            slices=[
-                _StoredSlice(each.name, each.is_log, each.check())
-                for each in list_slices(self.slices, self.logs)
-            ],
-        )
-        return encode(document).decode("utf-8", "surrogatepass")
+        return b"".join(encode_snapshot(self)).decode("utf-8", "surrogatepass")
 
     @classmethod
     def from_json(
@@ -161,49 +146,13 @@ class Snapshot:
         return read_snapshot(text, types)
 
 
-class NamedSlice(NamedTuple):
-    """A slice as it is stored, under the name of its type; `kind` is None for unknown data."""
-
-    name: str
-    kind: type[Any] | None
-    is_log: bool
-    items: tuple[Any, ...]
-
-    def check(self) -> list[Any]:
-        """Return the items.
-
-        Raises:
-            SerdeError: One of them is of a subclass, which could not be loaded.
-        """
-        for each in self.items if self.kind is not None else ():
-            if type(each) is not self.kind:
-                raise SerdeError(
-                    f"A slice of {self.name.partition(':')[2]} cannot store a subclass: {each!r}"
-                )
-        return list(self.items)
-
-
-def list_slices(
-    slices: Mapping[type[Any], tuple[Any, ...]], logs: Collection[type[Any]]
-) -> list[NamedSlice]:
-    """Return slices as they are stored, sorted by name; unknown data is in its own slices again."""
-    found = {
-        type_name(kind): NamedSlice(type_name(kind), kind, kind in logs, items)
-        for kind, items in slices.items()
-        if kind is not UnknownItem
-    }
-    for item in slices.get(UnknownItem, ()):
-        before = found.get(item.type)
-        items = (item.data,) if before is None else (*before.items, item.data)
-        found[item.type] = NamedSlice(item.type, None, item.log, items)
-    return [found[name] for name in sorted(found)]
-
-
 @dataclass(frozen=True, slots=True)
-class _StoredSlice:
+class NamedSlice:
+    """A slice as it is stored, under the name of its type."""
+
     type: str
     log: bool
-    items: list[Any]
+    items: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +163,69 @@ class _Document:
     session_id: UUID
     created_at: datetime
     tag: str | None
-    slices: list[_StoredSlice]
+    slices: list[NamedSlice]
+
+
+def list_slices(
+    slices: Mapping[type[Any], tuple[Any, ...]], logs: Collection[type[Any]]
+) -> list[NamedSlice]:
+    """Return slices as they are stored, sorted by name; unknown data is in its own slices again."""
+    found = {
+        type_name(kind): NamedSlice(type_name(kind), kind in logs, items)
+        for kind, items in slices.items()
+        if kind is not UnknownItem
+    }
+    unknown: dict[str, list[UnknownItem]] = {}
+    for each in slices.get(UnknownItem, ()):
+        unknown.setdefault(each.type, []).append(each)
+    for name, items in unknown.items():
+        known = found[name].items if name in found else ()
+        found[name] = NamedSlice(name, items[0].log, (*known, *(each.data for each in items)))
+    return [found[name] for name in sorted(found)]
+
+
+def encode_snapshot(snapshot: Snapshot) -> Iterator[bytes]:
+    """Yield the JSON of a snapshot in pieces.
+
+    Raises:
+        SerdeError: An item contains a value that JSON cannot represent.
+    """
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "snapshot_id": snapshot.snapshot_id,
+        "session_id": snapshot.session_id,
+        "created_at": snapshot.created_at,
+        "tag": snapshot.tag,
+    }
+    _check_types(snapshot)
+    yield encode(head)[:-1] + b',"slices":['
+    comma = b""
+    for each in list_slices(snapshot.slices, snapshot.logs):
+        start = {"type": each.type, "log": each.log}
+        yield comma + encode(start)[:-1] + b',"items":['
+        yield from _encode_items(each)
+        yield b"]}"
+        comma = b","
+    yield b"]}"
+
+
+def _check_types(snapshot: Snapshot) -> None:
+    for kind, items in snapshot.slices.items():
+        for each in items:
+            if type(each) is not kind:  # a subclass could not be loaded
+                name = kind.__qualname__
+                raise SerdeError(f"A slice of {name} cannot store a subclass: {each!r}")
+
+
+def _encode_items(stored: NamedSlice) -> Iterator[bytes]:
+    for start in range(0, len(stored.items), _BATCH_SIZE):
+        check_time("Dump")
+        try:
+            data = encode(stored.items[start : start + _BATCH_SIZE])
+        except SerdeError as error:
+            raise SerdeError(f"Slice {stored.type!r}: {error}") from error
+        yield (b"," if start else b"") + data[1:-1]
 
 
 def read_snapshot(
@@ -230,8 +241,7 @@ def read_snapshot(
     """
     registry = _build_registry(types)
     document = _parse_document(text)
-    stored = [(each.type, each.log, each.items) for each in document.slices]
-    slices, logs = load_slices(stored, registry, find=find, unknown=unknown)
+    slices, logs = load_slices(document.slices, registry, find=find, unknown=unknown)
     return Snapshot(
         snapshot_id=document.snapshot_id,
         session_id=document.session_id,
@@ -243,13 +253,13 @@ def read_snapshot(
 
 
 def load_slices(
-    stored: Iterable[tuple[str, bool, list[Any]]],
+    stored: Iterable[NamedSlice],
     types: Types = (),
     *,
     find: Callable[[str], type[Any] | None],
     unknown: Unknown,
 ) -> tuple[Slices, frozenset[type[Any]]]:
-    """Return slices from their names, whether each is a log, and their items as JSON values.
+    """Return slices whose items are JSON values as typed ones.
 
     Returns:
         The slices, and the types of those that are logs.
@@ -261,20 +271,20 @@ def load_slices(
     slices: dict[type[Any], Items[Any]] = {}
     logs: set[type[Any]] = set()
     others: list[UnknownItem] = []
-    for name, log, items in stored:
-        kind = registry.get(name) or find(name)
+    for each in stored:
+        kind = registry.get(each.type) or find(each.type)
         if kind in slices:
-            raise SnapshotFormatError(f"Slice type appears twice: {name!r}")
+            raise SnapshotFormatError(f"Slice type appears twice: {each.type!r}")
         try:
             if kind is None:
-                raise UnknownTypeError(name)
-            slices[kind] = create_items(_load_items(name, items, kind))
+                raise UnknownTypeError(each.type)
+            slices[kind] = create_items(_load_items(each, kind))
         except SnapshotFormatError:
             if unknown == "error":
                 raise
-            others += [UnknownItem(name, each, log) for each in items]
+            others += [UnknownItem(each.type, item, each.log) for item in each.items]
             continue
-        if log:
+        if each.log:
             logs.add(kind)
     if others:
         slices[UnknownItem] = create_items(tuple(others))
@@ -321,7 +331,7 @@ def _build_registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dic
 def _parse_document(text: str | bytes) -> _Document:
     try:
         data = decode(text, object)
-        _check_version(data)
+        check_version(data, FORMAT, VERSION, "Session snapshot")
         document = convert(data, _Document)
     except SerdeError as error:
         raise SnapshotFormatError(f"Not a session snapshot: {error}") from error
@@ -330,20 +340,23 @@ def _parse_document(text: str | bytes) -> _Document:
     return document
 
 
-def _check_version(data: object) -> None:
+def check_version(data: object, wanted: str, version: int, what: str) -> None:
+    """Check that stored data has this format and version; `what` names it.
+
+    Raises:
+        SnapshotFormatError: It has another one.
+    """
     match data:
-        case {"format": str(name), "version": int(version)} if name == FORMAT:
-            if version != VERSION:
-                raise SnapshotFormatError(
-                    f"Session snapshot has version {version!r}, this program reads {VERSION!r}"
-                )
+        case {"format": str(name), "version": int(found)} if name == wanted:
+            if found != version:
+                raise VersionError(f"{what} has version {found!r}, this program reads {version!r}")
         case _:
-            raise SnapshotFormatError(f"Not a session snapshot: no format {FORMAT!r} and version")
+            raise SnapshotFormatError(f"Not a {what.lower()}: no format {wanted!r} and version")
 
 
-def _load_items(name: str, items: list[Any], kind: type[Any]) -> tuple[Any, ...]:
+def _load_items(stored: NamedSlice, kind: type[Any]) -> tuple[Any, ...]:
     several: Any = tuple[kind, ...]
     try:
-        return convert(items, several)
+        return convert(stored.items, several)
     except SerdeError as error:
-        raise SnapshotFormatError(f"Slice {name!r}: {error}") from error
+        raise SnapshotFormatError(f"Slice {stored.type!r}: {error}") from error

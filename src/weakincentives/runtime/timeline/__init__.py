@@ -1,29 +1,27 @@
 """Timelines: the history of a session, every step with its files and its conversation."""
 
+from weakincentives.history import (
+    Actor,
+    StepKind,
+    StepRecord,
+    TimelineError,
+    TimelineHeader,
+    has_steps,
+    steps_file,
+)
 from weakincentives.runtime.timeline.export import export_history, import_history
 from weakincentives.runtime.timeline.recorder import (
     SessionRecorder,
     fork_timeline,
     record_as,
 )
-from weakincentives.runtime.timeline.steps import (
-    Entry,
-    FileChanges,
-    StepKind,
-    StepRecord,
-    StoredSession,
-    StoredSlice,
-    TimelineError,
-    TimelineHeader,
-)
-from weakincentives.runtime.timeline.store import has_steps, steps_file
+from weakincentives.runtime.timeline.sessions import StoredSession, StoredSlice
 from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
-from weakincentives.runtime.timeline.title import call_subject
+from weakincentives.runtime.timeline.title import call_subject, step_command
 
 __all__ = [
     "SUFFIX",
-    "Entry",
-    "FileChanges",
+    "Actor",
     "SessionRecorder",
     "StepKind",
     "StepRecord",
@@ -38,5 +36,6 @@ __all__ = [
     "has_steps",
     "import_history",
     "record_as",
+    "step_command",
     "steps_file",
 ]

@@ -7,10 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weakincentives.gitstore import DIRECTORY, PackTransaction, TreeEntry, encode_tree
+from weakincentives.history import StepRecord, TimelineError
 from weakincentives.history.log import RecordLog
-from weakincentives.posix import check_time, temporary_name
-from weakincentives.runtime.timeline.steps import FileChanges, StepRecord, TimelineError
-from weakincentives.runtime.timeline.store import (
+from weakincentives.history.store import (
     END,
     HEADER,
     INDEX,
@@ -21,6 +20,7 @@ from weakincentives.runtime.timeline.store import (
     HistoryStore,
     encode_step,
 )
+from weakincentives.posix import check_time, temporary_name
 from weakincentives.runtime.timeline.timeline import Timeline
 from weakincentives.serde import encode
 
@@ -44,10 +44,18 @@ def export_history(source: str | os.PathLike[str], target: str | os.PathLike[str
         raise FileExistsError(f"File exists already: {str(path)!r}")
     hidden = path.with_name(temporary_name())
     try:
-        with Timeline(source) as timeline, RecordLog(hidden, SIGNATURE) as log:
-            _check_whole(timeline)
+        with (
+            _open_whole(source) as timeline,
+            RecordLog(hidden, SIGNATURE) as log,
+            TemporaryDirectory(prefix="wink-export-") as directory,
+        ):
             log.append(HEADER, lambda _: encode(timeline.header))
-            _append_objects(timeline, log)
+            with PackTransaction(Path(directory), lambda _: False, durable=False) as pack:
+                _copy_objects(timeline, pack)
+                name = pack.finish()
+            for kind, suffix in ((PACK, ".pack"), (INDEX, ".idx")) if name is not None else ():
+                for piece in _pieces(Path(directory, name or "").with_suffix(suffix)):
+                    log.append(kind, lambda _, piece=piece: piece)
             for step in timeline.steps:
                 _append_step(step, log)
             log.append(END, lambda _: b"")
@@ -66,16 +74,12 @@ def import_history(
         TimelineError: The history is damaged.
         OSError: The directory cannot be written.
     """
-    with Timeline(source) as timeline:
-        _check_whole(timeline)
+    with _open_whole(source) as timeline:
         store = HistoryStore.create(Path(target), Path(root), durable=True)
         try:
             store.append_header(encode(timeline.header))
             pack = store.begin_objects().begin()
-            known: set[str] = set()
-            for step in timeline.steps:
-                for each in timeline.object_ids(step.number, known):
-                    _copy(timeline, each, pack)
+            _copy_objects(timeline, pack)
             trees = {step.tree for step in timeline.steps if step.tree is not None}
             entries = [TreeEntry(each, DIRECTORY, each) for each in trees]
             store.keep(pack.add("tree", encode_tree(entries)), pack)
@@ -85,48 +89,41 @@ def import_history(
             store.close()
 
 
-def _append_objects(timeline: Timeline, log: RecordLog) -> None:
-    """Append a pack with the files of all steps, and its index."""
-    with TemporaryDirectory(prefix="wink-export-") as directory:
-        place = Path(directory)
-        with PackTransaction(place, lambda _: False, durable=False) as pack:
-            known: set[str] = set()
-            for step in timeline.steps:
-                check_time("Export")
-                for each in timeline.object_ids(step.number, known):
-                    _copy(timeline, each, pack)
-            name = pack.finish()
-        if name is None:
-            return
-        for kind, suffix in ((PACK, ".pack"), (INDEX, ".idx")):
-            for piece in _pieces((place / name).with_suffix(suffix)):
-                log.append(kind, lambda _, piece=piece: piece)
+def _open_whole(source: str | os.PathLike[str]) -> Timeline:
+    """Open a history; raise if steps are lost, so that the others could not keep their numbers."""
+    timeline = Timeline(source)
+    try:
+        if timeline.last != len(timeline.steps):
+            raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
+    except BaseException:
+        timeline.close()
+        raise
+    return timeline
 
 
-def _copy(timeline: Timeline, object_id: str, pack: PackTransaction) -> None:
-    found = timeline.objects.stream(object_id)
-    if found.kind == "blob" and found.size > _MAX_WHOLE:
-        pack.add_blob(found.size, found.chunks)
-    else:
-        pack.add(found.kind, b"".join(found.chunks))
+def _copy_objects(timeline: Timeline, pack: PackTransaction) -> None:
+    """Add the files of all steps to a pack."""
+    known: set[str] = set()
+    for step in timeline.steps:
+        check_time("Export")
+        for each in timeline.object_ids(step.number, known):
+            found = timeline.objects.stream(each)
+            if found.kind == "blob" and found.size > _MAX_WHOLE:
+                pack.add_blob(found.size, found.chunks)
+            else:
+                pack.add(found.kind, b"".join(found.chunks))
 
 
 def _append_step(step: StepRecord, log: RecordLog) -> None:
     """Append a step, whose tree is in the pack."""
     details = {name: value for name, value in step.details.items() if name != _PRIVATE}
-    files = step.files if step.tree is not None else FileChanges()
+    files = step.files if step.tree is not None else ()
     public = replace(step, details=details, files=files, is_stored=step.tree is not None)
 
     def make(number: int) -> bytes:
         return encode_step(encode(replace(public, number=number)))
 
     log.append(STEP, make)
-
-
-def _check_whole(timeline: Timeline) -> None:
-    """Raise if steps are lost, so that the others could not keep their numbers."""
-    if timeline.last != len(timeline.steps):
-        raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -4,36 +4,35 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import Event, RLock, Thread
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from threading import RLock, Thread
+from typing import Any, NamedTuple, Self, TypeVar, cast, get_args
 
 from weakincentives import __version__
-from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
-    DirectoryCreated,
-    EntryMoved,
-    FileDeleted,
     Filesystem,
     FilesystemEvent,
     FilesystemSnapshot,
-    FileWritten,
-    LinkCreated,
     Observable,
-    PermissionsChanged,
     ReadableFilesystem,
     ReportsChanges,
-    StateReplaced,
-    Viewable,
 )
 from weakincentives.filesystem.derived import DerivedFiles
-from weakincentives.filesystem.host import SnapshotFilesystem, select_tree
-from weakincentives.gitstore import ObjectError, hash_object
-from weakincentives.history import PathChange
+from weakincentives.filesystem.host import SnapshotFilesystem
+from weakincentives.history import (
+    PathChange,
+    StepKind,
+    StepRecord,
+    TimelineError,
+    TimelineHeader,
+    find_delta,
+)
+from weakincentives.history.log import LogError
+from weakincentives.history.store import HistoryStore, StepObjects, steps_file
 from weakincentives.posix import no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
@@ -44,37 +43,15 @@ from weakincentives.runtime.events import (
     ToolInvoked,
 )
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.timeline.steps import (
-    FileChanges,
-    ListChange,
-    StepKind,
-    StepRecord,
-    TimelineError,
-    TimelineHeader,
-)
-from weakincentives.runtime.timeline.store import HistoryStore, StepObjects
+from weakincentives.runtime.session.dump import CapturedSession, capture_sessions
+from weakincentives.runtime.timeline.files import FileTracker
+from weakincentives.runtime.timeline.sessions import SessionTracker, describe
 from weakincentives.runtime.timeline.timeline import Timeline
-from weakincentives.runtime.timeline.title import step_title
-from weakincentives.runtime.timeline.tracker import (
-    CapturedSession,
-    FileTracker,
-    SavedFile,
-    SessionTracker,
-    storable,
-)
-from weakincentives.runtime.timeline.tree import WorkspaceTree
-from weakincentives.serde import SerdeError, encode, to_builtins
+from weakincentives.runtime.timeline.title import step_actor, step_title
+from weakincentives.serde import encode, to_builtins
 
-_FILE_EVENTS = (
-    FileWritten,
-    FileDeleted,
-    DirectoryCreated,
-    PermissionsChanged,
-    LinkCreated,
-    EntryMoved,
-    StateReplaced,
-)
 _THREAD = "wink-recorder"
+_MAX_VALUE = 256 * 1024  # bytes of a value in a step that is too large
 _NO_ROOT = "/"  # the root if the workspace is not on disk
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
@@ -116,6 +93,7 @@ class SessionRecorder:
         branch: str | None = None,
         title: str | None = None,
         details: Mapping[str, Any] | None = None,
+        undoes: int | None = None,
         leave_out: DerivedFiles | None = None,
         base: FilesystemSnapshot | None = None,
         wait: bool = True,
@@ -135,6 +113,7 @@ class SessionRecorder:
             branch: A name for the branch; by default `branch-` and the number of its first step.
             title: What happened since then, as the title of the first step.
             details: JSON values to keep in the first step, such as the options of the run.
+            undoes: The step that the first one undoes.
             leave_out: Entries of the workspace that are not recorded. Its `keep` is called for
                 each that a tool writes to.
             base: A snapshot of the workspace as it is now, in the same directory. The first step
@@ -153,15 +132,13 @@ class SessionRecorder:
         workspace = _check_workspace(filesystem, Path(path))
         self._session = session
         self._path = Path(path)
-        self._durable = durable
         self._now = now
         self._lock = RLock()
-        self._started = Event()
-        self._failure: BaseException | None = None
-        self._queue: list[_Step] = []  # until the first step is stored
+        self._first: Future[None] = Future()  # the first step is stored
+        self._queue: list[_Step] = []  # until then
         self._messages: list[Any] = []
         self._recorded_messages: list[Any] = []
-        self._sessions = SessionTracker(session)
+        self._sessions = SessionTracker()
         self._branch = branch
         self.problem: str | None = None
         self._parent: int | None = None
@@ -170,19 +147,25 @@ class SessionRecorder:
         self._files: FileTracker | None = None
         self._unsubscribe: list[Callable[[], object]] = []
         root = _NO_ROOT if workspace is None else workspace.root
-        earlier = self._create(root) if at is None else self._open_earlier(at, branch)
+        if at is None:
+            self._store = HistoryStore.create(self._path, Path(root), durable=durable)
+        else:
+            _check_continuable(self._path)
+            self._store = HistoryStore(self._path, read_only=False, durable=durable)
         try:
+            recorded = self._append_header(root) if at is None else self._continue_at(at)
             default = "recording began" if at is None else f"continued at step {at}"
-            first = self._capture("start", title or default, details or {})
-            start = partial(self._start, first, workspace, base, leave_out, earlier)
+            first = self._capture("start", title or default, details or {}, undoes)
+            start = partial(self._start, first, workspace, recorded, base, leave_out)
             if wait:
                 start()
+                self._first.result()
             else:
-                Thread(target=self._attempt, args=(start,), name=_THREAD, daemon=True).start()
+                Thread(target=start, name=_THREAD, daemon=True).start()
             self._subscribe(filesystem)
         except BaseException:
-            self._started.set()
-            self.close()
+            self._stop_listening()
+            self._store.close()
             raise
 
     @property
@@ -197,13 +180,12 @@ class SessionRecorder:
 
     def close(self) -> None:
         """Record what changed since the last step, and stop; idempotent."""
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        was_recording, self._unsubscribe = bool(self._unsubscribe), []
+        was_recording = self._stop_listening()
         try:
             self._wait()
             with self._lock:
-                if was_recording and self._has_changes():
+                has_files = self._files is not None and self._files.has_changes
+                if was_recording and (has_files or self._messages != self._recorded_messages):
                     self._record("files", "changes after the last step", {})
         finally:
             self._store.close()
@@ -212,80 +194,53 @@ class SessionRecorder:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
-    def _create(self, root: str) -> None:
-        """Begin a new history."""
-        self._store = HistoryStore.create(self._path, Path(root), durable=self._durable)
-        header = TimelineHeader(
-            self._session.session_id, self._now(), root, f"weakincentives {__version__}"
-        )
-        try:
-            self._store.append_header(encode(header))
-        except BaseException:
-            self._store.close()
-            raise
+    def _append_header(self, root: str) -> None:
+        generator = f"weakincentives {__version__}"
+        header = TimelineHeader(self._session.session_id, self._now(), root, generator)
+        self._store.append_header(encode(header))
 
-    def _open_earlier(self, at: int, branch: str | None) -> "_Earlier":
-        """Open the history to continue it after a step; return the files of that step."""
-        with Timeline(self._path) as before:
-            before.step(at)
-            self._branch = _check_branch(before, at, branch)
-            self._messages = list(before.messages(at))
-            self._recorded_messages = list(self._messages)
-            self._parent, self._last = at, before.last
-            self._tree = before.step(at).tree
-            earlier = _Earlier(*before.tree_changes(at))
-        self._store = HistoryStore(self._path, read_only=False, durable=self._durable)
-        for _ in self._store.read_new():
-            pass  # where the objects of the steps are
-        return earlier
-
-    def _attempt(self, start: Callable[[], None]) -> None:
-        """Store the first step, in a thread."""
-        try:
-            start()
-        except BaseException as error:  # noqa: BLE001 # raised in the thread that waits
-            self._failure = error
-        finally:
-            self._started.set()
+    def _continue_at(self, at: int) -> SnapshotFilesystem:
+        """Continue the history after a step; return the files of that step."""
+        before = Timeline(self._path, self._store)
+        self._tree = before.step(at).tree
+        self._branch = _check_branch(before, at, self._branch)
+        self._messages = list(before.messages(at))
+        self._recorded_messages = list(self._messages)
+        self._parent, self._last = at, before.last
+        return before.files(at)
 
     def _start(
         self,
         first: "_Step",
         filesystem: ReadableFilesystem | None,
+        recorded: SnapshotFilesystem | None,
         base: FilesystemSnapshot | None,
         leave_out: DerivedFiles | None,
-        earlier: "_Earlier | None",
     ) -> None:
-        """Append the first step, and what was recorded meanwhile."""
-        if filesystem is not None:
-            if earlier is None:
-                self._start_files(filesystem, base, leave_out)
-            else:
-                self._continue_files(filesystem, earlier, leave_out)
-        with self._lock:
-            self._append(first, is_stored=earlier is None and filesystem is not None)
-            for step in self._queue:
-                self._append(step)
-            self._queue.clear()
-            self._started.set()
+        """Append the first step, and what was recorded meanwhile; `recorded` is continued."""
+        is_new = recorded is None and filesystem is not None
+        try:
+            if filesystem is not None:
+                self._files = FileTracker(filesystem, self._store, recorded, base, leave_out)
+            with self._lock:
+                self._append(first, is_stored=is_new)
+                while self._queue:
+                    self._append(self._queue.pop(0))
+                self._first.set_result(None)
+        except BaseException as error:  # noqa: BLE001 # raised in the thread that waits
+            self._first.set_exception(error)
 
     def _wait(self) -> None:
         """Wait until the first step is stored; an error of that ends the recording."""
-        self._started.wait()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            self._stop(failure)
-            if not isinstance(failure, OSError | ValueError):
-                raise failure  # a bug
+        error = self._first.exception()
+        if error is not None and self.problem is None:
+            self._stop(error)
+            if not isinstance(error, OSError | ValueError):
+                raise error  # a bug
 
     def _stop(self, error: BaseException) -> None:
         """Note why nothing is recorded any more."""
@@ -293,66 +248,26 @@ class SessionRecorder:
         self.problem = f"Recording stopped after step {self._last}: {fact}"
         _log.warning("%s", self.problem)
 
-    def _start_files(
-        self,
-        filesystem: ReadableFilesystem,
-        snapshot: FilesystemSnapshot | None,
-        leave_out: DerivedFiles | None,
-    ) -> None:
-        """Track the files from a snapshot on, or else all of them as new ones."""
-        tree = None
-        if snapshot is not None and isinstance(filesystem, Viewable):
-            try:
-                tree = self._store_base(filesystem.view(snapshot), leave_out)
-            except (ObjectError, SnapshotError) as error:
-                _log.warning("Reading the files again to record them: %s", error)
-        self._tree = tree
-        known = WorkspaceTree(self._store.objects, tree)
-        self._files = FileTracker(filesystem, known, leave_out)
-        if tree is None:
-            self._files.mark_all()
-
-    def _store_base(self, files: Filesystem, leave_out: DerivedFiles | None) -> str | None:
-        """Store the tree of a snapshot whose content is in this history; None if it is not."""
-        repository = self._store.repository
-        if repository is None or not isinstance(files, SnapshotFilesystem):
-            return None
-        repository.objects.refresh()
-        if files.tree_id not in repository.objects:
-            return None
-        pack = repository.objects.begin_pack()
-        tree = select_tree(files, leave_out, pack)
-        self._store.keep(tree, pack)
-        return tree
-
-    def _continue_files(
-        self,
-        filesystem: ReadableFilesystem,
-        earlier: "_Earlier",
-        leave_out: DerivedFiles | None,
-    ) -> None:
-        """Track the files, some of which may differ from those that are recorded."""
-        tree = WorkspaceTree(self._store.objects, earlier.tree)
-        for changes in earlier.changes:
-            tree.apply(changes)
-        if leave_out is not None:
-            for path in tree.paths():  # what is recorded stays so
-                leave_out.keep(path)
-        self._files = FileTracker(filesystem, tree, leave_out)
-        self._files.mark_all()
-
     def _subscribe(self, filesystem: Filesystem | None) -> None:
-        bus = self._session.bus
-        self._unsubscribe.append(bus.subscribe(ConversationStarted, self._start_conversation))
-        self._unsubscribe.append(bus.subscribe(MessageAdded, self._add_message))
-        for event_type in _FILE_EVENTS:
-            self._unsubscribe.append(bus.subscribe(event_type, self._mark))
-        for event_type, kind in _STEP_EVENTS.items():
-            self._unsubscribe.append(bus.subscribe(event_type, self._handler(kind)))
+        handlers: list[tuple[type[Any], Callable[[Any], None]]] = [
+            (ConversationStarted, self._start_conversation),
+            (MessageAdded, self._add_message),
+            *((each, self._mark) for each in get_args(FilesystemEvent)),
+            *((each, self._handler(kind)) for each, kind in _STEP_EVENTS.items()),
+        ]
+        for event_type, handler in handlers:
+            self._unsubscribe.append(self._session.bus.subscribe(event_type, handler))
         if isinstance(filesystem, Observable):
             self._unsubscribe.append(filesystem.subscribe(self._mark))
         if isinstance(filesystem, ReportsChanges):
             self._unsubscribe.append(filesystem.subscribe_changes(self._record_saved))
+
+    def _stop_listening(self) -> bool:
+        """Return whether this was recording until now."""
+        unsubscribe, self._unsubscribe = self._unsubscribe, []
+        for each in unsubscribe:
+            each()
+        return bool(unsubscribe)
 
     def _record_saved(self, changes: Sequence[PathChange]) -> None:
         """Record what a person saved where a call has just replaced it, before the call."""
@@ -370,11 +285,11 @@ class SessionRecorder:
 
     def _start_conversation(self, event: ConversationStarted) -> None:
         with self._lock:
-            self._messages = [to_builtins(each) for each in event.messages]
+            self._messages = [describe(to_builtins(each)) for each in event.messages]
 
     def _add_message(self, event: MessageAdded) -> None:
         with self._lock:
-            self._messages.append(to_builtins(event.message))
+            self._messages.append(describe(to_builtins(event.message)))
 
     def _handler(self, kind: StepKind) -> Callable[[Any], None]:
         def record(event: Any) -> None:
@@ -388,11 +303,11 @@ class SessionRecorder:
         kind: StepKind,
         title: str,
         details: Mapping[str, Any],
-        saved: Sequence[SavedFile] = (),
+        saved: Sequence[PathChange] = (),
     ) -> None:
         """Append a step; a recording that fails does not end the session."""
         with self._lock:
-            if kind == "prompt" and not self._started.is_set():
+            if kind == "prompt" and not self._first.done():
                 self._queue.append(self._capture(kind, title, details))
                 return
         self._wait()
@@ -405,92 +320,77 @@ class SessionRecorder:
             except (OSError, ValueError) as error:
                 self._stop(error)
 
-    def _has_changes(self) -> bool:
-        files = self._files.has_changes if self._files is not None else False
-        return files or self._messages != self._recorded_messages
-
-    def _capture(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> "_Step":
+    def _capture(
+        self, kind: StepKind, title: str, details: Mapping[str, Any], undoes: int | None = None
+    ) -> "_Step":
         """Return a step with everything but the files as it is now."""
-        return _Step(
-            kind, title, details, self._now(), self._sessions.capture(), list(self._messages)
+        step = StepRecord(
+            number=0,
+            parent=None,
+            kind=kind,
+            created_at=self._now(),
+            title=title,
+            details=details,
+            undoes=undoes,
         )
+        step = replace(step, actor=step_actor(step))
+        return _Step(step, capture_sessions(self._session), list(self._messages))
 
     def _append(
-        self, found: "_Step", *, is_stored: bool = False, saved: Sequence[SavedFile] = ()
+        self, found: "_Step", *, is_stored: bool = False, saved: Sequence[PathChange] = ()
     ) -> None:
         """Append a step with what changed in the files, or only with what was `saved`.
 
         `is_stored` stores their whole tree.
         """
         objects = self._store.begin_objects()
+        files = ()
         try:
-            if saved and self._files is not None:
-                files = self._files.put_saved(saved, objects)
-                self._tree = self._files.tree.write(hash_object)
-            else:
-                files = self._collect(objects, is_stored=is_stored)
-            step = StepRecord(
-                number=0,
+            if self._files is not None:
+                files = self._files.collect(objects, saved, is_stored=is_stored)
+                self._tree = self._files.recorded.tree_id
+            step = replace(
+                found.step,
                 parent=self._parent,
-                kind=found.kind,
-                created_at=found.created_at,
-                title=found.title,
                 branch=self._branch,
-                details=found.details,
                 files=files,
-                sessions=self._sessions.compare(found.sessions),
-                messages=self._message_change(found.messages),
                 tree=self._tree,
                 is_stored=is_stored,
             )
-            self._last = self._store.append(partial(_encode_step, step), objects)
+            try:
+                self._last = self._store_step(step, found, objects)
+            except LogError as error:
+                _log.warning("A step is recorded without what takes most room: %s", error)
+                self._last = self._store_step(step, found, objects, _MAX_VALUE)
         finally:
             objects.close()
         self._parent, self._branch = self._last, None
 
-    def _collect(self, objects: StepObjects, *, is_stored: bool) -> FileChanges:
-        """Return what changed in the files; note the tree that they are now."""
-        if self._files is None:
-            return FileChanges()
-        is_new = is_stored and self._tree is None
-        if is_new:
-            objects.begin()  # the repository must have all that the tree refers to
-        files = self._files.collect(objects)
-        if is_new:
-            self._tree = self._files.tree.write(objects.begin().add)
-            self._store.keep(self._tree, objects.take_pack())
-            return FileChanges()
-        if files:
-            self._tree = self._files.tree.write(hash_object)
-        return files
-
-    def _message_change(self, now: list[Any]) -> ListChange | None:
-        before = self._recorded_messages
-        keep = 0
-        for old, new in zip(before, now, strict=False):
-            if old is not new and old != new:
-                break
-            keep += 1
-        if keep == len(before) == len(now):
-            return None
-        self._recorded_messages = now
-        return ListChange(keep, tuple(now[keep:]))
-
-
-class _Earlier(NamedTuple):
-    """The files of the step that a recording continues: a stored tree, and changes since."""
-
-    tree: str | None
-    changes: Sequence[FileChanges]
+    def _store_step(
+        self, step: StepRecord, found: "_Step", objects: StepObjects, max_size: int | None = None
+    ) -> int:
+        """Append a step; values of more than `max_size` bytes become a description."""
+        messages = found.messages
+        if max_size is not None:
+            stored = {id(each): describe(each, max_size) for each in messages}
+            messages = [stored[id(each)] for each in messages]
+            self._messages = [stored.get(id(each), each) for each in self._messages]
+        step = replace(
+            step,
+            details=describe(step.details, max_size),
+            sessions=self._sessions.compare(found.sessions, max_size),
+            messages=find_delta(self._recorded_messages, messages),
+        )
+        number = self._store.append(lambda number: encode(replace(step, number=number)), objects)
+        self._sessions.accept()
+        self._recorded_messages = messages
+        return number
 
 
 class _Step(NamedTuple):
-    """A step before it is stored: what happened, and everything but the files at that moment."""
+    """A step before it is stored, with the sessions and the conversation at that moment."""
 
-    kind: StepKind
-    title: str
-    details: Mapping[str, Any]
-    created_at: datetime
+    step: StepRecord
     sessions: list[CapturedSession]
     messages: list[Any]
 
@@ -508,6 +408,7 @@ def fork_timeline(
         TimelineError: There is no such step, or the name is taken.
         OSError: It cannot be written.
     """
+    _check_continuable(Path(path))
     with Timeline(path) as before:
         parent = before.step(at)
         name = branch or f"branch-{before.last + 1}"
@@ -515,9 +416,17 @@ def fork_timeline(
     step = StepRecord(0, at, "start", now(), f"branch {name}", branch=name, tree=parent.tree)
     store = HistoryStore(Path(path), read_only=False)
     try:
-        return replace(step, number=store.append(partial(_encode_step, step)))
+        number = store.append(lambda number: encode(replace(step, number=number)))
+        return replace(step, number=number)
     finally:
         store.close()
+
+
+def _check_continuable(path: Path) -> None:
+    """Raise if there is no history, or one that can only be read."""
+    steps_file(path).lstat()
+    if not path.is_dir():
+        raise TimelineError(f"An exported recording cannot be continued: {str(path)!r}")
 
 
 def _check_branch(before: Timeline, at: int, branch: str | None) -> str | None:
@@ -526,27 +435,12 @@ def _check_branch(before: Timeline, at: int, branch: str | None) -> str | None:
     Raises:
         TimelineError: The name is taken or invalid, or the recording can only be read.
     """
-    if not before.path.is_dir():
-        raise TimelineError(f"An exported recording cannot be continued: {str(before.path)!r}")
     if branch is not None and (not _BRANCH.fullmatch(branch) or branch in before.branches):
         fact = "exists already" if branch in before.branches else "has an invalid name"
         raise TimelineError(f"Branch {fact}: {branch!r} (letters, digits, '-', '_' and '.')")
     if branch is None and before.children(at):
         return f"branch-{before.last + 1}"
     return branch
-
-
-def _encode_step(step: StepRecord, number: int) -> bytes:
-    """Return a step with its number as JSON; details that have none become a description."""
-    step = replace(step, number=number)
-    try:
-        return encode(step)
-    except SerdeError:
-        messages = step.messages
-        if messages is not None:
-            messages = replace(messages, items=storable(messages.items))
-        [details] = storable([step.details])
-        return encode(replace(step, details=details, messages=messages))
 
 
 def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFilesystem | None:

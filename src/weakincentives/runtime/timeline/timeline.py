@@ -4,8 +4,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
@@ -14,57 +12,41 @@ from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import DEFAULT_LIMITS, Diff, Limits, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
-from weakincentives.filesystem.host import SnapshotFilesystem
-from weakincentives.gitstore import (
-    DIRECTORY,
-    ObjectError,
-    ObjectStore,
-    hash_object,
-    is_object_id,
+from weakincentives.filesystem.base import State
+from weakincentives.filesystem.host import SnapshotFilesystem, entry_state, put_entries
+from weakincentives.gitstore import DIRECTORY, ObjectError, ObjectStore, is_object_id
+from weakincentives.history import (
+    DeltaError,
+    EntryState,
+    HistoryStore,
+    LogError,
+    StepRecord,
+    StoredStep,
+    TimelineError,
+    TimelineHeader,
 )
-from weakincentives.history.log import LogError
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session import Session, SnapshotFormatError
 from weakincentives.runtime.session.snapshots import Types, Unknown
-from weakincentives.runtime.timeline.sessions import rebuild
-from weakincentives.runtime.timeline.steps import (
-    Entry,
-    FileChanges,
-    StepRecord,
-    StoredSession,
-    TimelineError,
-    TimelineHeader,
-    apply_sessions,
-)
-from weakincentives.runtime.timeline.store import HistoryStore, StoredStep
-from weakincentives.runtime.timeline.tree import Directory, WorkspaceTree
-from weakincentives.serde import SerdeError, decode
+from weakincentives.runtime.timeline.files import empty_tree
+from weakincentives.runtime.timeline.sessions import StoredSession, rebuild
+from weakincentives.serde import SerdeError, convert, decode
 
 SUFFIX = ".timeline"
 """The suffix of an exported history, which is one file."""
 MAIN = "main"
 """The name of the first branch."""
 _CACHED_STATES = 4
-_MAX_COMPUTED = 128 * 1024 * 1024  # bytes of trees in memory
+_INTERVAL = 16  # steps between two whose trees are computed on the way to another
+_KINDS = frozenset({"absent", "directory", "file", "symlink", "special"})
 _MAX_ENTRIES = 1_000_000  # in a tree from elsewhere, which may be crafted
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """Session and conversation at one step; nothing in it is changed once it is made."""
-
-    sessions: Mapping[UUID, StoredSession]
-    messages: Sequence[Any]
-
-
-_EMPTY = _State({}, ())
 
 
 class Timeline:
     """The steps of a recorded session: a directory that may still be growing, or a file."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a history.
+    def __init__(self, path: str | os.PathLike[str], store: HistoryStore | None = None) -> None:
+        """Open a history; that of an open `store`, which is closed by `close` too, is read again.
 
         One that was cut off or damaged is read as far as possible; `problem` says what is missing.
 
@@ -73,12 +55,12 @@ class Timeline:
             OSError: It cannot be read.
         """
         self.path: Path = Path(path)
-        self._store = HistoryStore(self.path)
+        self._store = HistoryStore(self.path) if store is None else store
         self._steps: dict[int, StepRecord] = {}
-        self._states: OrderedDict[int, _State] = OrderedDict()
+        # sessions and messages at a step; nothing in them is changed once it is made
+        self._states: OrderedDict[int, tuple[Mapping[str, Any], Sequence[Any]]] = OrderedDict()
         self._trees: set[str] = set()  # those whose objects are computed
-        self._directories: dict[str, Directory] = {}
-        self._computed_size = 0
+        self._view: SnapshotFilesystem | None = None  # the last one
         self._counted: set[str] = set()
         self._damage: list[str] = []
         try:
@@ -182,18 +164,19 @@ class Timeline:
             raise TimelineError(f"There is no branch {name!r}: {str(self.path)!r} has {known}")
         return found
 
-    def entries(self, number: int) -> Mapping[str, Entry]:
+    def entries(self, number: int) -> Mapping[str, EntryState]:
         """Return the entries of the workspace after a step, by path."""
-        tree = self._workspace(number)
+        files = self.files(number)
         with self._translate_errors(number):
-            found = ((path, tree.entry(path)) for path in tree.paths())
-            return {path: entry for path, entry in found if entry is not None}
+            directories = State(files).directories("Timeline")
+            paths = [each.path for _, children in directories for each in children.values()]
+            return {path: entry_state(files, path) for path in paths}
 
-    def entry(self, number: int, path: str) -> Entry | None:
-        """Return the entry at a path after a step; None if there is none."""
-        tree = self._workspace(number)
+    def entry(self, number: int, path: str) -> EntryState:
+        """Return the entry at a path after a step."""
+        files = self.files(number)
         with self._translate_errors(number):
-            return tree.entry(path)
+            return entry_state(files, path)
 
     def files(self, number: int, *, limits: Limits = DEFAULT_LIMITS) -> SnapshotFilesystem:
         """Return the files as they were after a step.
@@ -203,31 +186,21 @@ class Timeline:
         """
         tree = self._compute_tree(number)
         with self._translate_errors(number):
-            files = SnapshotFilesystem(self._store.objects, tree, self.header.root, limits=limits)
+            files = self._open(tree, limits)
             if tree not in self._counted and not self.path.is_dir():
                 if files.entry_count() > _MAX_ENTRIES:
                     raise ObjectError(f"there are more than {_MAX_ENTRIES:,} entries")
                 self._counted.add(tree)
             return files
 
-    def tree_changes(self, number: int) -> tuple[str | None, list[FileChanges]]:
-        """Return a stored tree, None for an empty one, and the changes from it to a step."""
-        changes: list[FileChanges] = []
-        current: int | None = number
-        while current is not None:
-            step = self.step(current)
-            if step.is_stored or (step.tree is not None and step.tree in self._trees):
-                return step.tree, changes[::-1]
-            changes.append(step.files)
-            current = step.parent
-            if current is not None and current not in self._steps:
-                # it is lost; perhaps it changed no files, which the tree will show
-                current = max((each for each in self._steps if each < current), default=None)
-        return None, changes[::-1]
-
     def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
         """Return the sessions after a step as data, parents first."""
-        return self._state(number).sessions
+        try:
+            return convert(self._state(number)[0], dict[UUID, StoredSession])
+        except SerdeError as error:
+            raise TimelineError(
+                f"Sessions of step {number} are damaged: {error}: {str(self.path)!r}"
+            ) from error
 
     def session(
         self,
@@ -261,7 +234,7 @@ class Timeline:
 
     def messages(self, number: int) -> Sequence[Any]:
         """Return the conversation after a step, as JSON values."""
-        return self._state(number).messages
+        return self._state(number)[1]
 
     def diff(self, before: int, after: int, *, renames: bool = True) -> Diff:
         """Return what changed in the files from one step to another, on any branches."""
@@ -278,7 +251,10 @@ class Timeline:
         known: set[str] = set()
         for step in self.steps:
             try:
-                self._verify_files(step.number, known)
+                with self._translate_errors(step.number):
+                    for each in self.object_ids(step.number, known):
+                        for _ in self._store.objects.stream(each).chunks:
+                            pass
                 self._state(step.number)
             except TimelineError as error:
                 found.append(str(error))
@@ -302,14 +278,12 @@ class Timeline:
         Raises:
             TimelineError: A tree is damaged.
         """
-        top = self._compute_tree(number)
-        found: list[str] = []
+        files = self.files(number)
         with self._translate_errors(number):
-            files = self.files(number)
-            pending = [each for each in (top, files.manifest_id, files.files) if each not in known]
-            found += pending
-            known.update(pending)
-            pending = [each for each in pending if each == files.files]
+            top = files.tree_id, files.manifest_id, files.files
+            found = [each for each in top if each not in known]
+            pending = [files.files] if files.files in found else []
+            known.update(found)
             while pending:
                 for entry in files.tree(pending.pop()).values():
                     if entry.id not in known:
@@ -323,18 +297,28 @@ class Timeline:
         """The content and the directories of all steps whose files were asked for."""
         return self._store.objects
 
-    def _verify_files(self, number: int, known: set[str]) -> None:
-        """Read what the files of a step consist of, unless it is known."""
-        with self._translate_errors(number):
-            for each in self.object_ids(number, known):
-                for _ in self._store.objects.stream(each).chunks:
-                    pass
+    def _open(self, tree: str, limits: Limits = DEFAULT_LIMITS) -> SnapshotFilesystem:
+        """Return the files of a tree; what was read for another one is not read again."""
+        found = SnapshotFilesystem(
+            self._store.objects, tree, self.header.root, limits=limits, like=self._view
+        )
+        self._view = found
+        return found
 
-    def _workspace(self, number: int) -> WorkspaceTree:
-        """Return the files of a step as a tree that can be changed."""
-        tree = self._compute_tree(number)
-        with self._translate_errors(number):
-            return WorkspaceTree(self._store.objects, tree, self._directories)
+    def _find_base(self, number: int) -> tuple[str | None, list[StepRecord]]:
+        """Return a tree that can be read, None for an empty one, and the steps since then."""
+        pending: list[StepRecord] = []
+        current: int | None = number
+        while current is not None:
+            step = self.step(current)
+            if step.is_stored or (step.tree is not None and step.tree in self._trees):
+                return step.tree, pending[::-1]
+            pending.append(step)
+            current = step.parent
+            if current is not None and current not in self._steps:
+                # it is lost; perhaps it changed no files, which the tree will show
+                current = max((each for each in self._steps if each < current), default=None)
+        return None, pending[::-1]
 
     def _compute_tree(self, number: int) -> str:
         """Return the tree of a step; directories that are not stored are computed.
@@ -342,31 +326,23 @@ class Timeline:
         Raises:
             TimelineError: It is another one than the step says.
         """
-        computed = self._store.computed
-        if self._computed_size > _MAX_COMPUTED:
-            computed.clear()
-            self._trees.clear()
-            self._directories.clear()
-            self._computed_size = 0
-
-        def add(kind: str, data: bytes) -> str:
-            object_id = hash_object(kind, data)
-            computed[object_id] = kind, data
-            self._computed_size += len(data)
-            return object_id
-
-        start, changes = self.tree_changes(number)
-        if start is not None and not changes:
-            return start
+        base, pending = self._find_base(number)
+        if base is not None and self._store.trim(base):
+            self._trees, self._view = {base}, None
         with self._translate_errors(number):
-            tree = WorkspaceTree(self._store.objects, start, self._directories)
-            for each in changes:
-                tree.apply(each)
-            found, wanted = tree.write(add), self.step(number).tree
-            if wanted not in (None, found):
+            tree = empty_tree(self._store.compute) if base is None else base
+            # the first time goes there at once; whoever reads more finds a tree close by
+            interval = _INTERVAL if self._trees else len(pending)
+            for start in range(0, len(pending), interval or 1):
+                steps = pending[start : start + interval]
+                entries = {each.path: each.after for step in steps for each in step.files}
+                if entries:
+                    tree = put_entries(self._open(tree), entries, self._store.compute)
+                if steps[-1].tree == tree:
+                    self._trees.add(tree)
+            if pending and pending[-1].tree not in {tree, None}:
                 raise ObjectError("they are not those that the step had")
-        self._trees.add(found)
-        return found
+        return tree
 
     @contextmanager
     def _translate_errors(self, number: int) -> Generator[None, None, None]:
@@ -378,17 +354,7 @@ class Timeline:
                 f"Files of step {number} are damaged: {error}: {str(self.path)!r}"
             ) from error
 
-    def _state(self, number: int) -> _State:
-        found = self._states.get(number)
-        if found is None:
-            found = self._compute(number)
-            self._states[number] = found
-            if len(self._states) > _CACHED_STATES:
-                self._states.popitem(last=False)
-        self._states.move_to_end(number)
-        return found
-
-    def _compute(self, number: int) -> _State:
+    def _state(self, number: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
         """Return the state after a step, from the nearest ancestor whose state is known."""
         pending: list[StepRecord] = []
         current: int | None = number
@@ -396,14 +362,21 @@ class Timeline:
             step = self.step(current)
             pending.append(step)
             current = step.parent
-        base = _EMPTY if current is None else self._states[current]
-        sessions, messages = base.sessions, base.messages
-        for step in reversed(pending):
-            if step.sessions:
-                sessions = apply_sessions(sessions, step.sessions)
-            if step.messages is not None:
-                messages = step.messages.apply(messages)
-        return _State(sessions, messages)
+        sessions: Mapping[str, Any] = {}
+        messages: Sequence[Any] = ()
+        if current is not None:
+            sessions, messages = self._states[current]
+        try:
+            for step in reversed(pending):
+                sessions = sessions if step.sessions is None else step.sessions.apply(sessions)
+                messages = messages if step.messages is None else step.messages.apply(messages)
+        except DeltaError as error:
+            raise TimelineError(f"{error}: {str(self.path)!r}") from error
+        self._states[number] = sessions, messages
+        self._states.move_to_end(number)
+        if len(self._states) > _CACHED_STATES:
+            self._states.popitem(last=False)
+        return sessions, messages
 
     def _read_header(self) -> TimelineHeader:
         data = self._store.header
@@ -433,20 +406,19 @@ def _check_step(step: StepRecord, number: int) -> None:
         (parent is None) if number == 1 else 0 < (parent or 0) < number
     ):
         raise TimelineError(f"Step {number} does not follow the steps before it")
-    _check_date(step.created_at)
-    files = step.files
-    if files:
-        check_paths([each.path for each in files.entries] + list(files.removed))
-    for each in files.entries:
-        if each.target is not None:
-            check_target(each.target, each.path)
-        if (each.kind == "link") != (each.target is not None):
-            raise TimelineError(f"Link and target do not match: {each.path!r}")
-    ids = [each.id for each in files.entries] + [step.tree]
-    if not all(each is None or is_object_id(each) for each in ids):
+    if step.created_at.tzinfo is None:
+        raise TimelineError(f"Date has no time zone: {step.created_at.isoformat()!r}")
+    check_paths([each.path for each in step.files])
+    for each in step.files:
+        _check_entry(each.path, each.after)
+    if step.tree is not None and not is_object_id(step.tree):
         raise TimelineError(f"Step {number} has an invalid object id")
 
 
-def _check_date(date: datetime) -> None:
-    if date.tzinfo is None:
-        raise TimelineError(f"Date has no time zone: {date.isoformat()!r}")
+def _check_entry(path: str, entry: EntryState) -> None:
+    if entry.kind not in _KINDS:
+        raise TimelineError(f"Entry has an unknown kind: {path!r}: {entry.kind!r}")
+    if entry.kind == "symlink":
+        check_target(entry.target, path)
+    if entry.kind == "file" and not is_object_id(entry.blob):
+        raise TimelineError(f"Entry has an invalid object id: {path!r}")

@@ -1,9 +1,11 @@
-"""The title of a step: what happened, in a line."""
+"""What a step was about: its title in a line, who did it, and how its command ended."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from weakincentives.runtime.timeline.steps import StepKind
+from weakincentives.history import Actor, StepKind, StepRecord
+from weakincentives.runtime.events import CommandOutcome
+from weakincentives.serde import SerdeError, convert
 
 _MAX_TITLE = 100
 _MAX_CODE = 60  # characters shown of code
@@ -57,3 +59,23 @@ def _first_line(code: str) -> str:
     if len(first) > _MAX_CODE:
         first = f"{first[: _MAX_CODE - 3]}..."
     return first if len(lines) == 1 else f"{first} ({len(lines)} lines)"
+
+
+def step_command(step: StepRecord) -> CommandOutcome | None:
+    """Return how the command of a tool call ended, if it had one; the call itself may succeed."""
+    found: object = step.details.get("command")
+    if found is None:
+        return None
+    try:
+        return convert(found, CommandOutcome)
+    except SerdeError:  # another version, or nonsense
+        return None
+
+
+def step_actor(step: StepRecord) -> Actor:
+    """Return who did what a step is about."""
+    if step.client is not None:
+        return "client"
+    if step.kind == "tool":
+        return "tool" if step_command(step) is None else "command"
+    return "model" if step.kind == "model" else "person"

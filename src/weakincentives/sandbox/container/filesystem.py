@@ -400,12 +400,13 @@ class _SavepointStack:
     def release(self, depth: int) -> None:
         del self._points[depth:]
 
-    def rollback(self, depth: int) -> None:
+    def rollback(self, depth: int) -> tuple[()]:
         tree, changes = self._points[depth]
         self._capture()
         self._replace(tree)
         self._savepoints.changes = changes
         del self._points[depth:]
+        return ()
 
 
 def _date(nanoseconds: int) -> datetime:

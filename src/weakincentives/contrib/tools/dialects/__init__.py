@@ -8,7 +8,7 @@ import re
 import typing
 from collections import abc
 
-from weakincentives.contrib.tools import spec
+from weakincentives.contrib.tools import context
 from weakincentives.contrib.tools.dialects import (
     anthropic_editor,
     classic,
@@ -44,7 +44,7 @@ DialectName = typing.Literal[
     "wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"
 ]
 """The name of a dialect."""
-_FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
+_FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[context.ToolSpec[typing.Any], ...]] = {
     "wink": wink.WINK,
     "classic": classic.CLASSIC,
     "claude": claude.CLAUDE,
@@ -53,7 +53,7 @@ _FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]
     "gemini": gemini.GEMINI,
     "mcp": mcp.MCP,
 }
-DIALECTS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
+DIALECTS: abc.Mapping[DialectName, tuple[context.ToolSpec[typing.Any], ...]] = {
     name: (
         *specs,
         *shell.SHELL_TOOL_SPECS[name],

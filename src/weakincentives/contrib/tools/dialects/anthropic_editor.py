@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
@@ -19,7 +19,6 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 
 Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects.shared import DELETE_DESCRIPTION
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem, WorkspacePath
 from weakincentives.contrib.tools.requests import (
@@ -21,7 +21,6 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.results import LsResult, ReadFileResult, WriteFileResult
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import LimitExceededError, VfsPath, WriteMode
 from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary

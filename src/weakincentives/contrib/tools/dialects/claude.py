@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     BashParams,
@@ -17,7 +18,6 @@ from weakincentives.contrib.tools.requests import (
     TextEdit,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 
 

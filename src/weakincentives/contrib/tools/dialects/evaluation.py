@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weakincentives.contrib.evaluation import EvalParams
-from weakincentives.contrib.tools.dialects.shared import pass_through, sets_only
-from weakincentives.contrib.tools.spec import ToolSpec
+from weakincentives.contrib.tools.context import ToolSpec, pass_through
+from weakincentives.contrib.tools.dialects.shared import sets_only
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.handlers.render import format_path, line_start
 from weakincentives.contrib.tools.requests import (
@@ -23,7 +23,6 @@ from weakincentives.contrib.tools.requests import (
     WorkspaceParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import TimeLimitError
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -16,7 +17,6 @@ from weakincentives.contrib.tools.requests import (
     TreeParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Descriptions, aliases and request conversions that several dialects share."""
 
 from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from typing import Any
 
+from weakincentives.contrib.tools.context import ToolSpec, pass_through
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GrepParams,
@@ -11,10 +12,8 @@ from weakincentives.contrib.tools.requests import (
     TextEdit,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 
-T = TypeVar("T")
 EDIT_ALIASES = {
     "old_str": "old_string",
     "oldText": "old_string",
@@ -50,24 +49,6 @@ GLOB_SYNTAX = '"*" matches within one directory, "**" across any number of direc
 REGEX_SYNTAX = "RE2 syntax: no lookaround, no backreferences"
 DELETE_DESCRIPTION = "Delete a file, or a directory with everything in it."
 MOVE_DESCRIPTION = "Move or rename a file or directory. Fails if the destination exists."
-
-
-def pass_through(name: str, request: type[Any], description: str, **options: Any) -> ToolSpec[Any]:
-    """Return a tool whose parameters are the fields of a request."""
-    return ToolSpec(
-        name=name,
-        description=description,
-        params=request,
-        requests=(request,),
-        decode=identity,
-        encode=identity,
-        **options,
-    )
-
-
-def identity(value: T, _context: object = None) -> T:
-    """Return the value: the parameters are the request."""
-    return value
 
 
 def sets_only(request: Any, *names: str) -> bool:

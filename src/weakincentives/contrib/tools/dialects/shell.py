@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import pass_through
+from weakincentives.contrib.tools.context import ToolSpec, pass_through
 from weakincentives.contrib.tools.requests import (
     BashParams,
     BashStartParams,
@@ -13,7 +13,6 @@ from weakincentives.contrib.tools.requests import (
     ShellStartParams,
     ShellStopParams,
 )
-from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.sandbox import MAX_BACKGROUND
 

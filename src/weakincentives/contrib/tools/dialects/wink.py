@@ -3,8 +3,8 @@
 from typing import Any
 
 from weakincentives.contrib.tools import requests
+from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
-from weakincentives.contrib.tools.spec import ToolSpec
 
 _LS = """\
 List one directory: subdirectories first, then files with their sizes.

@@ -11,17 +11,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from weakincentives.contrib.tools.editing.confusables import fold_confusables, indent_of
-from weakincentives.contrib.tools.editing.errors import EditError, excerpt
 from weakincentives.contrib.tools.editing.indent import Reindent
-from weakincentives.contrib.tools.editing.match import Match, Matches, Query, find_matches
-from weakincentives.contrib.tools.editing.model import (
+from weakincentives.contrib.tools.editing.match import (
     BOM,
     Document,
-    Edit,
-    EditOutcome,
+    EditError,
+    Match,
+    Matches,
     MatchLevel,
-    Span,
+    Query,
     encode_lines,
+    excerpt,
+    find_matches,
     unify_line_ends,
 )
 from weakincentives.contrib.tools.editing.sanitize import check_new_text, strip_line_numbers
@@ -32,10 +33,49 @@ from weakincentives.contrib.tools.editing.suggestions import (
 )
 from weakincentives.filesystem.diff import changed_blocks
 
+Span = tuple[int, int]
 Change = tuple[int, int, str]
 """A range of characters, and the text that replaces it."""
 _MAX_REPLACEMENTS = 250_000  # in all edits of one call
 _LINE_NUMBERS_NOTE = "Line numbers copied from a listing were removed from the edit"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One replacement.
+
+    Args:
+        old: The text to find; it must occur exactly once.
+        new: The text to replace it with.
+        replace_all: Replace every occurrence instead.
+        expected: The number of occurrences required for `replace_all`; any number if omitted.
+    """
+
+    old: str
+    new: str
+    replace_all: bool = False
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditOutcome:
+    """The result of applying edits.
+
+    Args:
+        content: The whole new text.
+        match_level: The most tolerant level that was needed.
+        replacements: How many occurrences were replaced.
+        spans: The character ranges of the old text that were replaced.
+        new_spans: For each of them, the range of the new text that replaced it.
+        notes: Remarks for the caller, such as line numbers that were removed.
+    """
+
+    content: str
+    match_level: MatchLevel
+    replacements: int
+    spans: tuple[Span, ...]
+    new_spans: tuple[Span, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class _Run(NamedTuple):

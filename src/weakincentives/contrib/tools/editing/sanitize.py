@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from weakincentives.contrib.tools.editing.confusables import indent_of
-from weakincentives.contrib.tools.editing.errors import EditError, excerpt
-from weakincentives.contrib.tools.editing.match import Query
-from weakincentives.contrib.tools.editing.model import encode_lines, unify_line_ends
+from weakincentives.contrib.tools.editing.match import (
+    EditError,
+    Query,
+    encode_lines,
+    excerpt,
+    unify_line_ends,
+)
 from weakincentives.filesystem.diff import changed_blocks
 
 # what separates a line number from its line in listings, strictest first

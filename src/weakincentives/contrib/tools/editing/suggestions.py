@@ -13,14 +13,18 @@ from difflib import SequenceMatcher
 from itertools import islice
 
 from weakincentives.contrib.tools.editing.confusables import fold_confusables
-from weakincentives.contrib.tools.editing.errors import (
+from weakincentives.contrib.tools.editing.match import (
+    WHITESPACE,
+    Document,
     EditError,
+    Matches,
+    MatchLevel,
+    Query,
     clip,
     excerpt,
+    find_matches,
     format_line_numbers,
 )
-from weakincentives.contrib.tools.editing.match import Matches, Query, find_matches
-from weakincentives.contrib.tools.editing.model import WHITESPACE, Document, MatchLevel
 
 _MAX_VOTERS = 200  # lines of the search text that vote
 _MAX_PLACES = 200  # positions in the document that one line or word votes for

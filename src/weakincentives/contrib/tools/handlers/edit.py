@@ -1,30 +1,49 @@
-"""`edit_file` and `insert_text`: change part of a text file, and return the diff."""
+"""`edit_file` and `insert_text`, and what all changes share: reading a text, atomic changes.
+
+Bytes that are not UTF-8 are decoded to surrogates and written back unchanged. One change is made
+under the write lock; several are rolled back by a savepoint if the filesystem has savepoints, and
+otherwise by before-images.
+"""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
-from weakincentives.contrib.tools.editing.model import BOM, Document, unify_line_ends
+from weakincentives.contrib.tools.editing.match import BOM, Document, unify_line_ends
 from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.handlers.changes import retry_stale, single_change
-from weakincentives.contrib.tools.handlers.write import (
-    decode_text,
-    encode_text,
-    ensure_text,
-    read_for_edit,
-)
 from weakincentives.contrib.tools.requests import (
     CountedEditParams,
     EditFileParams,
     InsertTextParams,
+    WriteFileParams,
 )
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import (
+    Filesystem,
+    LimitExceededError,
+    Movable,
+    Rewritable,
+    StaleContentError,
+)
+from weakincentives.filesystem.base import BINARY_PREFIX, hold_lock
 from weakincentives.filesystem.diff import MAX_TEXT
+from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult
+from weakincentives.runtime import before_images
+from weakincentives.runtime.before_images import (
+    RecordingFilesystem,
+    capture_image,
+    write_entire_file,
+)
 
+T = TypeVar("T")
+_MAX_ATTEMPTS = 3
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_UTF8 = (
     "The file is not UTF-8: the new text was written as UTF-8, all other bytes are unchanged"
@@ -104,9 +123,7 @@ def change_text(
     old, outcome = retry_stale(attempt)
     value = _make_value(path, old, outcome, applied=not dry_run)
     head = [_render_headline(value, noun), render.match_note(value.match_level), *value.notes]
-    text = render.render_change(
-        context, head, value.diff, rest=render.rest_hint(context, path, applied=not dry_run)
-    )
+    text = render.render_change(context, head, value.diff, path=path, applied=not dry_run)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
@@ -231,3 +248,148 @@ def _complete_lines(document: Document, at: int, new: str) -> str:
     lines = unify_line_ends(new).removesuffix("\n").replace("\n", ending)
     within = at == len(document.text) and not document.ends_with_newline
     return ending + lines if within else lines + ending
+
+
+def decode_text(data: bytes) -> str:
+    """Return bytes as text, with surrogates for those that are not UTF-8."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def encode_text(text: str) -> bytes:
+    """Return the bytes of a text from `decode_text`."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
+    """Return the bytes of a file to be edited; None if it does not exist.
+
+    Raises:
+        IsADirectoryError: The path is a directory.
+        PermissionError: The path is a symbolic link.
+        LimitExceededError: The file is too large to edit.
+    """
+    try:
+        found = context.filesystem.stat(path or ".")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if found.is_directory:
+        raise errors.is_directory_error(context, path)
+    if found.link_target is not None:
+        raise errors.link_error(context, path, found.link_target)
+    if found.size_bytes > MAX_TEXT:
+        raise LimitExceededError(
+            f"{render.format_path(path)!r} has {found.size_bytes} bytes; only files up to"
+            f" {MAX_TEXT} bytes can be edited"
+        )
+    return context.filesystem.read_bytes(path).content
+
+
+def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
+    """Check that the bytes of a file are text.
+
+    Raises:
+        ToolValidationError: They are binary; the message says what to do instead.
+    """
+    if b"\0" not in data[:BINARY_PREFIX]:
+        return
+    what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"
+    size = render.format_count(len(data), "byte")
+    text = f"{render.format_path(path)!r} is {what} ({size}) and cannot be edited"
+    how = errors.format_supported_call(
+        context, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding"
+    )
+    raise ToolValidationError(text + render.hint("; to replace the whole file:", how))
+
+
+class Changes:
+    """Applies changes one after the other."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        """Change `filesystem`."""
+        self._fs = filesystem
+        # a recording proxy records one file for a write, but all files for other changes
+        self._direct = None if isinstance(filesystem, RecordingFilesystem) else filesystem
+
+    def create(self, path: str, text: str) -> None:
+        """Create a file and its missing parent directories."""
+        self._fs.write(path, text, mode="create")
+
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        """Replace the bytes of an existing file of any size, if they are the `expected` ones."""
+        if isinstance(self._direct, Rewritable):
+            self._direct.replace_content(path, data, expected=expected)
+        else:
+            write_entire_file(self._fs, path, data)
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        self._fs.delete(path)
+
+    def move(self, source: str, destination: str) -> None:
+        """Move a file or directory to a path that does not exist yet."""
+        if isinstance(self._direct, Movable):
+            self._direct.move(source, destination)
+        else:
+            self._copy(source, destination)
+            self._fs.delete(source, recursive=self._fs.stat(source).is_directory)
+
+    def _copy(self, source: str, destination: str) -> None:
+        """Copy a file or directory to another path."""
+        image = capture_image(self._fs, source)
+        special = min((path for path, found in image.items() if found == "special"), default=None)
+        if special is not None:
+            raise ToolValidationError(
+                f"Links cannot be moved in this workspace: {display_path(special)!r};"
+                " move the other entries one by one"
+            )
+        if f"{destination}/".startswith(f"{source}/") and image.get(source) == "directory":
+            raise ValueError(f"Cannot move a directory into itself: {display_path(destination)!r}")
+        for path, found in image.items():
+            target = destination + path[len(source) :]
+            if isinstance(found, bytes):
+                self._fs.write_bytes(target, b"", mode="create")
+                write_entire_file(self._fs, target, found)
+            else:
+                self._fs.mkdir(target)
+
+
+def retry_stale(change: Callable[[], T]) -> T:
+    """Make a change; if another program saves a file meanwhile, try it on the new text."""
+    for _ in range(_MAX_ATTEMPTS - 1):
+        with suppress(StaleContentError):
+            return change()
+    return change()
+
+
+@contextmanager
+def single_change(filesystem: Filesystem) -> Generator[Changes, None, None]:
+    """Read, check and create or replace one file while other threads cannot change anything.
+
+    The write lock makes the read-check-write atomic, and the change itself is one atomic
+    operation, so that there is nothing to roll back. A filesystem without such a lock or
+    such operations gets the guarantees of `all_or_none`. A move is not atomic on every
+    backend, so it needs `all_or_none`.
+    """
+    release = hold_lock(filesystem) if _is_atomic(filesystem) else None
+    if release is not None:
+        try:
+            yield Changes(filesystem)
+        finally:
+            release()
+    else:
+        with all_or_none(filesystem) as changes:
+            yield changes
+
+
+@contextmanager
+def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
+    """Make several changes; if an exception leaves the block, all of them are undone.
+
+    Meanwhile other threads cannot change anything, if the filesystem has savepoints.
+    """
+    with before_images.all_or_none(filesystem) as changed:
+        yield Changes(changed)
+
+
+def _is_atomic(filesystem: object) -> bool:
+    return isinstance(filesystem, Rewritable) and not isinstance(filesystem, RecordingFilesystem)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import errors
-from weakincentives.contrib.tools.handlers.changes import all_or_none
+from weakincentives.contrib.tools.handlers.edit import all_or_none
 from weakincentives.contrib.tools.handlers.render import format_count, format_path, hint
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams, RmParams
 from weakincentives.contrib.tools.results import MkdirResult, MoveResult, RmResult

@@ -6,14 +6,16 @@ from operator import attrgetter
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none, retry_stale
-from weakincentives.contrib.tools.handlers.suggestions import similar_paths
-from weakincentives.contrib.tools.handlers.write import (
+from weakincentives.contrib.tools.handlers.edit import (
+    Changes,
+    all_or_none,
     decode_text,
     encode_text,
     ensure_text,
     read_for_edit,
+    retry_stale,
 )
+from weakincentives.contrib.tools.handlers.suggestions import similar_paths
 from weakincentives.contrib.tools.patching import PatchError, PlannedChange, plan_patch
 from weakincentives.contrib.tools.requests import ApplyPatchParams
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
@@ -138,8 +140,9 @@ def _make_result(
         applied=applied,
     )
     left = [each.path for each in value.changes if each.kind != "removed"]
-    rest = render.rest_hint(context, left[0], applied=applied) if left else None
-    text = render.render_change(context, _render_head(value), value.diff, rest=rest)
+    text = render.render_change(
+        context, _render_head(value), value.diff, path=left[0] if left else None, applied=applied
+    )
     return ToolResult(text, value, exclude_value_from_context=True)
 
 

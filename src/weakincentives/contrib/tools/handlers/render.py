@@ -22,6 +22,7 @@ from weakincentives.filesystem.diff import (
     changed_blocks,
     encode_path,
     hunks,
+    label_path,
     quote_path,
     split_lines,
 )
@@ -248,15 +249,8 @@ def _header(
     elif not changed and new is None:
         yield b"deleted file mode 100644\n"
     if changed:
-        yield b"--- %b\n" % _label(first, old)
-        yield b"+++ %b\n" % _label(second, new)
-
-
-def _label(name: bytes, data: bytes | None) -> bytes:
-    if data is None:
-        return b"/dev/null"
-    # like git: a tab after a name with spaces, or its last word could be read as a date
-    return quote_path(name) + (b"\t" if b" " in name else b"")
+        yield b"--- %b\n" % label_path(b"a/", None if old is None else source or path)
+        yield b"+++ %b\n" % label_path(b"b/", None if new is None else path)
 
 
 def _decode(data: bytes) -> str:
@@ -268,7 +262,8 @@ def render_change(
     head: Sequence[str],
     diff: str,
     *,
-    rest: str | None,
+    path: str | None,
+    applied: bool = True,
     limit: int = MAX_DIFF,
 ) -> str:
     """Return the message for a change: some lines, then the diff, cut to the budget.
@@ -277,7 +272,8 @@ def render_change(
         context: The context of the request, with the budget.
         head: The lines before the diff.
         diff: The diff.
-        rest: How to see what is not shown.
+        path: The file to read for what is not shown.
+        applied: Whether the change was made.
         limit: Maximum number of characters of the diff.
     """
     text = _shorten("\n".join(line for line in head if line), context.settings.budget)
@@ -286,12 +282,13 @@ def render_change(
         return text
     kept, left = _cut_diff(diff, room, context.settings.max_line_characters)
     if left:
+        rest = None if path is None else _rest_hint(context, path, applied=applied)
         how = "" if rest is None else f"; {rest}"
         kept += f"[truncated: {left} more lines of the diff{how}]"
     return _shorten(f"{text}\n{kept}".rstrip("\n"), context.settings.budget)
 
 
-def rest_hint(context: HandlerContext, path: str, *, applied: bool) -> str | None:
+def _rest_hint(context: HandlerContext, path: str, *, applied: bool) -> str | None:
     """Return how to see the part of a change that is not shown."""
     if not applied:
         return "to see all of it, make fewer changes at once"

@@ -12,10 +12,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import (
-    WorkspaceContent,
-    format_path,
-)
+from weakincentives.contrib.tools.handlers.render import WorkspaceContent, format_path
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,

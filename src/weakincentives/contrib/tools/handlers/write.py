@@ -1,77 +1,22 @@
-"""`write_file`, and reading a file for an edit that preserves all other bytes.
-
-Bytes that are not UTF-8 are decoded to surrogates and written back unchanged.
-"""
+"""`write_file`: create, replace or append to a file."""
 
 import base64
 import binascii
 from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.editing.errors import excerpt
+from weakincentives.contrib.tools.editing.match import excerpt
 from weakincentives.contrib.tools.editing.sanitize import find_placeholder, is_placeholder
 from weakincentives.contrib.tools.handlers import errors, render
+from weakincentives.contrib.tools.handlers.edit import Changes, decode_text
 from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, LimitExceededError, WriteMode
-from weakincentives.filesystem.base import BINARY_PREFIX
-from weakincentives.filesystem.diff import MAX_TEXT
+from weakincentives.filesystem import (
+    Filesystem,
+    WriteMode,
+)
 from weakincentives.prompt import ToolResult
-
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
-
-def decode_text(data: bytes) -> str:
-    """Return bytes as text, with surrogates for those that are not UTF-8."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def encode_text(text: str) -> bytes:
-    """Return the bytes of a text from `decode_text`."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
-    """Return the bytes of a file to be edited; None if it does not exist.
-
-    Raises:
-        IsADirectoryError: The path is a directory.
-        PermissionError: The path is a symbolic link.
-        LimitExceededError: The file is too large to edit.
-    """
-    try:
-        found = context.filesystem.stat(path or ".")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if found.is_directory:
-        raise errors.is_directory_error(context, path)
-    if found.link_target is not None:
-        raise errors.link_error(context, path, found.link_target)
-    if found.size_bytes > MAX_TEXT:
-        raise LimitExceededError(
-            f"{render.format_path(path)!r} has {found.size_bytes} bytes; only files up to"
-            f" {MAX_TEXT} bytes can be edited"
-        )
-    return context.filesystem.read_bytes(path).content
-
-
-def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
-    """Check that the bytes of a file are text.
-
-    Raises:
-        ToolValidationError: They are binary; the message says what to do instead.
-    """
-    if b"\0" not in data[:BINARY_PREFIX]:
-        return
-    what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"
-    size = render.format_count(len(data), "byte")
-    text = f"{render.format_path(path)!r} is {what} ({size}) and cannot be edited"
-    how = errors.format_supported_call(
-        context, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding"
-    )
-    raise ToolValidationError(text + render.hint("; to replace the whole file:", how))
-
 
 _MAX_COMPARED = 1024 * 1024  # bytes of the largest old file that is compared
 _MAX_DIFF = 3_000  # characters; short, because the model has just sent the new text
@@ -86,8 +31,10 @@ class _OldFile:
     lacks_final_newline: bool
 
 
-def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[WriteFileResult]:
-    """Write a file, or append to it."""
+def write_file(
+    request: WriteFileParams, context: HandlerContext, *, expected: bytes | None = None
+) -> ToolResult[WriteFileResult]:
+    """Write a file, or append to it; with `expected`, replace it only if these are its bytes."""
     fs, path = context.filesystem, context.resolve_new_path(request.file_path)
     errors.ensure_writable(context, path)
     if not path:
@@ -99,7 +46,9 @@ def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[
         before = _read_old(fs, path, request.mode)
         if before is not None and request.mode == "overwrite" and not as_bytes:
             _check_placeholders(context, request.content, path)
-        if as_bytes:
+        if expected is not None and before is not None:
+            Changes(fs).replace(path, data, expected)
+        elif as_bytes:
             fs.write_bytes(path, data, mode=request.mode)
         else:
             fs.write(path, request.content, mode=request.mode)
@@ -171,5 +120,4 @@ def _render_write(
         return f"Replaced {name}: {length}, unchanged"
     text = f"Replaced {name}: {length}, was {render.format_count(before.size, 'byte')}"
     diff = "" if before.data is None else render.make_diff(value.path, before.data, data).text
-    rest = render.rest_hint(context, value.path, applied=True)
-    return render.render_change(context, [text], diff, rest=rest, limit=_MAX_DIFF)
+    return render.render_change(context, [text], diff, path=value.path, limit=_MAX_DIFF)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from weakincentives.contrib.tools.editing import MatchLevel
-from weakincentives.contrib.tools.editing.errors import excerpt
+from weakincentives.contrib.tools.editing.match import excerpt
 from weakincentives.contrib.tools.editing.sanitize import find_placeholder
 from weakincentives.errors import WinkError
 

@@ -14,9 +14,17 @@ from itertools import count
 from weakincentives.contrib.tools.editing import EditError, MatchLevel
 from weakincentives.contrib.tools.editing.confusables import fold_confusables, indent_of
 from weakincentives.contrib.tools.editing.engine import build_replacement
-from weakincentives.contrib.tools.editing.errors import excerpt, format_line_numbers
-from weakincentives.contrib.tools.editing.match import Match, Matches, Query, find_matches
-from weakincentives.contrib.tools.editing.model import Document, split_lines, unify_line_ends
+from weakincentives.contrib.tools.editing.match import (
+    Document,
+    Match,
+    Matches,
+    Query,
+    excerpt,
+    find_matches,
+    format_line_numbers,
+    split_lines,
+    unify_line_ends,
+)
 from weakincentives.contrib.tools.editing.suggestions import describe_closest
 from weakincentives.contrib.tools.patching.hunks import Hunk, PatchError
 

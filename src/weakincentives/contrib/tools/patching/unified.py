@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from weakincentives.contrib.tools.editing.errors import excerpt
+from weakincentives.contrib.tools.editing.match import excerpt
 from weakincentives.contrib.tools.patching.hunks import FilePatch, HunkBuilder, PatchError
 
 _GIT_HEADER = "diff --git "

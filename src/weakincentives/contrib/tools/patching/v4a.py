@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from textwrap import dedent
 
-from weakincentives.contrib.tools.editing.errors import excerpt
+from weakincentives.contrib.tools.editing.match import excerpt
 from weakincentives.contrib.tools.patching.hunks import (
     FilePatch,
     HunkBuilder,

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Handler, ToolSettings
+from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Dialect, Handler, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.projection import ProjectedFiles, ProjectionUpdater
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
@@ -389,11 +388,7 @@ class FilesystemSection(MarkdownSection[None]):
         Raises:
             ToolValidationError: The call comes from another session, or the last reset failed.
         """
-        if self._session is not None and context.session is not self._session:
-            raise ToolValidationError(
-                f"{self.title} belongs to another session: {self._session!r}; clone the section for"
-                " this session"
-            )
+        check_session(self.title, self._session, context)
         if self._reset_error is not None:
             raise ToolValidationError(
                 f"{self.title} cannot be used until a session reset succeeds; the last one failed:"
@@ -405,6 +400,18 @@ class FilesystemSection(MarkdownSection[None]):
         enclosing = current_transaction()
         files = filesystem if enclosing is None else enclosing.files(filesystem)
         return replace(context, filesystem=files)
+
+
+def check_session(title: str, session: Session | None, context: ToolContext) -> None:
+    """Check that a call comes from the session of a section; one without a session serves any.
+
+    Raises:
+        ToolValidationError: It comes from another session.
+    """
+    if session is not None and context.session is not session:
+        raise ToolValidationError(
+            f"{title} belongs to another session: {session!r}; clone the section for this session"
+        )
 
 
 def _check_roots(owner: str, roots: object) -> None:

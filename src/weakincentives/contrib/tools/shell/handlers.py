@@ -8,7 +8,9 @@ from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
     Handler,
     HandlerContext,
+    SpecHandler,
     ToolSettings,
+    select_specs,
 )
 from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
 from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
@@ -21,8 +23,6 @@ from weakincentives.contrib.tools.shell.limits import (
     limit_seconds,
 )
 from weakincentives.contrib.tools.shell.render import command_outcome, render_result
-from weakincentives.contrib.tools.spec import select_specs
-from weakincentives.contrib.tools.suite import SpecHandler
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import PromptError, Tool, ToolResult
 from weakincentives.runtime import CommandOutcome

@@ -7,36 +7,34 @@ has the entry before, whoever put it there. So nothing is overwritten, linked or
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from itertools import count
+from typing import NamedTuple
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.base import StaleContentError
-from weakincentives.filesystem.host.journal.changes import (
-    ChangeListener,
-    ReleasedChanges,
-    walk_tree,
-)
+from weakincentives.filesystem.host.journal.completion import ChangeListener, Completion
 from weakincentives.filesystem.host.journal.records import BESIDE, JournalDirectory, Record
-from weakincentives.filesystem.host.journal.rollback import Rollback, set_entry_mode
-from weakincentives.filesystem.host.journal.slots import (
+from weakincentives.filesystem.savepoints import SavepointError
+from weakincentives.history import (
+    EntryState,
     Fill,
+    Kept,
+    Place,
+    StagedFile,
+    carry_attributes,
     exists,
+    give_back,
+    has_writer_at,
     is_ours,
-    put_back,
+    kind_of,
+    read_state,
+    set_mode_at,
     stage_file,
+    stat_at,
     stat_or_none,
     swap,
-)
-from weakincentives.filesystem.savepoints import SavepointError
-from weakincentives.history.entries import (
-    EntryState,
-    Place,
-    has_writer_at,
-    read_state,
 )
 from weakincentives.posix import (
     copy_all,
@@ -52,86 +50,69 @@ _MAX_ATTEMPTS = 2  # at a rollback, because an error may be transient
 _MAX_RETRIES = 100  # of a change whose path another program changes at the same time
 # a hard link is not allowed, not supported, one too many, or would cross file systems
 _NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
-_SAVED = "was saved by another program and was left alone"
-
-
-@dataclass(slots=True)
-class SavepointScope:
-    """One savepoint: the number of records before it, and the files that it has put."""
-
-    start: int
-    put: dict[str, EntryState] = field(default_factory=dict[str, EntryState])
-
-    def forget(self, path: str) -> None:
-        """Note that something else than the last put may be at and below `path`."""
-        for each in [each for each in self.put if f"{each}/".startswith(f"{path}/")]:
-            del self.put[each]
+_SAVED = "was saved in the meantime and was left alone"
 
 
 class Journal:
     """The savepoints of one directory; true while one is open or a rollback is pending."""
 
-    def __init__(self, rollback: Rollback, released: ReleasedChanges) -> None:
+    def __init__(self, completion: Completion) -> None:
         """Start with no savepoint open."""
-        self._root = rollback.root
-        self._rollback = rollback
-        self._released = released
-        self._scopes: list[SavepointScope] = []
+        self._root = completion.root
+        self._device = os.fstat(self._root.descriptor).st_dev
+        self._completion = completion
+        self._starts: list[int] = []  # for each savepoint, the number of records before it
         self._directory: JournalDirectory | None = None  # created at the first change
-        self._numbers = count()
+        self._put: dict[str, int] = {}  # the index of the record that put the file at a path
         self._undo_from: int | None = None  # index of the first record of a pending rollback
 
     def __bool__(self) -> bool:
         """Whether changes must be recorded before they are made."""
-        return bool(self._scopes) or self._undo_from is not None
+        return bool(self._starts) or self._undo_from is not None
 
     # --- savepoints ---
 
     @property
     def depth(self) -> int:
         """How many savepoints are open."""
-        return len(self._scopes)
+        return len(self._starts)
 
     def begin(self) -> None:
         """Open a savepoint."""
         self._root.check()
         self.finish_rollback()
-        if self._released and not self._scopes:
-            self._released.retry()
-        start = 0 if self._directory is None else len(self._directory.records)
-        self._scopes.append(SavepointScope(start))
+        if self._completion and not self._starts:
+            self._completion.retry()
+        self._starts.append(0 if self._directory is None else len(self._directory.records))
 
     def has_changed(self, depth: int) -> bool:
         """Return whether anything was recorded since that savepoint."""
         directory = self._directory
-        return directory is not None and len(directory.records) > self._scopes[depth].start
+        return directory is not None and len(directory.records) > self._starts[depth]
 
     def release(self, depth: int) -> None:
         """End a savepoint and those inside it; the one around it takes over the records."""
-        if self._directory is None and depth == len(self._scopes) - 1:
-            self._scopes.pop()  # nothing was changed: the common case, and cheap
-            return
         self.finish_rollback()
         directory = self._directory
-        if depth:
-            for inner in self._scopes[depth:]:
-                self._scopes[depth - 1].put.update(inner.put)
-        elif directory is not None:
+        if not depth and directory is not None:
             try:
-                directory.release(notify=bool(self._released.listeners))
+                self._completion.commit(directory)
             finally:
                 if directory.is_released:  # also if an interrupt came too late
-                    self._directory = None
-                    self._scopes.clear()
-            self._released.finish(directory)
-        del self._scopes[depth:]
+                    self._end_directory()
+                    self._starts.clear()
+            self._completion.finish(directory)
+        del self._starts[depth:]
 
-    def rollback(self, depth: int) -> None:
+    def rollback(self, depth: int) -> Sequence[Kept]:
         """End a savepoint and those inside it, and undo the changes made since."""
         if self._directory is not None:
-            self._undo_from = self._scopes[depth].start
-        del self._scopes[depth:]
+            start = self._undo_from = self._starts[depth]
+            self._put = {path: at for path, at in self._put.items() if at < start}
+        del self._starts[depth:]
+        known = list(map(id, self._completion.kept))
         self.finish_rollback()
+        return [each for each in self._completion.kept if id(each) not in known]
 
     def finish_rollback(self) -> None:
         """Finish a pending rollback.
@@ -146,7 +127,7 @@ class Journal:
         self._root.check()  # in a removed directory, missing entries would look undone
         for attempt in range(_MAX_ATTEMPTS):
             try:
-                self._rollback.run(directory, self._undo_from)
+                self._completion.run(directory, self._undo_from)
                 break
             except (OSError, SnapshotError) as error:
                 if attempt == _MAX_ATTEMPTS - 1:
@@ -154,32 +135,29 @@ class Journal:
                         f"Failed to roll back all changes: {error}; the next change tries again"
                     ) from error
         self._undo_from = None
-        if not self._scopes:
-            self._directory = None
+        if not self._starts:
+            self._end_directory()
             directory.remove()
 
     def subscribe(self, listener: ChangeListener) -> Callable[[], None]:
         """Report changes to `listener`, and those that an interrupted process did not report."""
-        self._released.listeners.append(listener)
-        self._released.retry()
+        self._completion.listeners.append(listener)
+        self._completion.retry()
 
         def unsubscribe() -> None:
             with suppress(ValueError):
-                self._released.listeners.remove(listener)
+                self._completion.listeners.remove(listener)
 
         return unsubscribe
 
     # --- changes ---
 
     @contextmanager
-    def change(self) -> Generator[SavepointScope, None, None]:
-        """Yield the innermost savepoint, or one of its own that ends with the block."""
+    def change(self) -> Generator[None, None, None]:
+        """Make changes in the open savepoint, or in one of its own that ends with the block."""
         self.finish_rollback()
-        if self._scopes:
-            yield self._scopes[-1]
-            return
-        with self._inner():
-            yield self._scopes[-1]
+        with nullcontext() if self._starts else self._inner():
+            yield
 
     def store(
         self,
@@ -197,39 +175,24 @@ class Journal:
             FileExistsError: `exclusive`, and `path` exists.
             StaleContentError: The content does not have the git blob id `expected`; it stays.
         """
-        durable = self._rollback.durable
+        durable = self._completion.durable
+        stage = partial(
+            stage_file, target=target, fill=fill, permissions=permissions, durable=durable
+        )
         if expected is None and self._is_direct(path):
             slot = target[0], temporary_name()
-            stage_file(slot, target, fill, permissions=permissions, durable=durable, hashed=False)
-            self._place_directly(path, slot, target, exclusive=exclusive)
+            staged = stage(slot, hashed=False)
+            self._place_directly(path, slot, target, is_there=staged.replaces, exclusive=exclusive)
             fault_point("store.renamed")
             return
-        with self.change() as scope:
-            record, slot = self._new_slot(path, target)
-            staged = stage_file(slot, target, fill, permissions=permissions, durable=durable)
-            record = Record("put", path, record.number, record.other, staged.state, staged.inode)
-            if not self._place(
-                scope,
-                record,
-                slot,
-                target,
-                is_there=not exclusive and (staged.replaces or expected is not None),
-                is_fixed=exclusive or expected is not None,
-                expected=expected,
-            ):
-                raise os_error(errno.EEXIST, path) if exclusive else StaleContentError(path)
+        with self.change():
+            slot = self._new_slot(target)
+            staged = stage(slot.place)
+            self._place(path, slot, staged, target, exclusive=exclusive, expected=expected)
 
     def make_link(self, path: str, target: Place, link: str) -> None:
         """Create a symbolic link, or replace a file with one."""
-        if self._is_direct(path):
-            slot = target[0], temporary_name()
-            os.symlink(link, slot[1], dir_fd=slot[0])
-            self._place_directly(path, slot, target)
-            return
-        with self.change() as scope:
-            record, slot = self._new_slot(path, target)
-            os.symlink(link, slot[1], dir_fd=slot[0])
-            self._place(scope, _staged(record, slot), slot, target, is_there=exists(target))
+        self._put_entry(path, target, lambda slot: os.symlink(link, slot[1], dir_fd=slot[0]))
 
     def make_directory(self, path: str, target: Place) -> None:
         """Create a directory."""
@@ -240,7 +203,7 @@ class Journal:
             hidden = target[0], temporary_name()
             os.mkdir(hidden[1], dir_fd=hidden[0])
             try:
-                self._rename_tree(hidden, "", path, target)
+                self._rename_tree([_made(path, stat_at(hidden))], hidden, target)
             except BaseException:
                 with suppress(OSError):
                     os.rmdir(hidden[1], dir_fd=hidden[0])
@@ -252,32 +215,22 @@ class Journal:
         Raises:
             FileExistsError: `path` exists, and a directory is to be placed.
         """
-        found = os.stat(hidden[1], dir_fd=hidden[0], follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode):
-            if self._is_direct(path):
-                rename(hidden, target, exclusive=True)
-                return
-            with self.change():
-                self._rename_tree(hidden, hidden_path, path, target)
+        if not stat.S_ISDIR(stat_at(hidden).st_mode):
+            self._put_entry(path, target, lambda slot: rename(hidden, slot))
         elif self._is_direct(path):
-            self._place_directly(path, hidden, target)
+            rename(hidden, target, exclusive=True)
         else:
-            with self.change() as scope:
-                record, slot = self._new_slot(path, target)
-                rename(hidden, slot)
-                self._place(scope, _staged(record, slot), slot, target, is_there=exists(target))
+            with self.change():
+                records = self._list_tree(hidden_path, path, target)
+                self._rename_tree(records, hidden, target)
 
     def remove(self, path: str, target: Place) -> None:
         """Remove an entry with everything below it."""
         if self._is_direct(path):
             self._remove_directly(path, target)
             return
-        with self.change() as scope:
-            record, slot = self._new_slot(path, target)
-            self._take_out(record.as_kind("removed"), slot, target)
-            for each in self._scopes:
-                each.forget(path)
-            del scope
+        with self.change():
+            self._take_out(path, target)
 
     def move(self, source: str, start: Place, destination: str, goal: Place) -> None:
         """Move an entry, or a file over another one."""
@@ -285,40 +238,37 @@ class Journal:
             with suppress(FileExistsError):
                 rename(start, goal, exclusive=True)
                 return
-        with self.change() as scope:
+        with self.change():
             for _ in range(_MAX_RETRIES):
                 if exists(goal):
                     with suppress(StaleContentError), self._inner():
-                        self._move_over(scope, (source, start), (destination, goal))
+                        self._move_over((source, start), (destination, goal))
                         break
                     continue
                 if self._move_to_free_path((source, start), (destination, goal)):
                     break
             else:
                 raise _busy_error(destination, start[0], goal[0])
-            for each in self._scopes:
-                each.forget(source)
+            self._forget(source)
 
     def set_mode(self, path: str, target: Place, mode: int) -> None:
         """Set the permissions of a file or directory."""
-        if not self._is_direct(path):
-            with self.change():
-                found = os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
-                kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
-                now, after = stat.S_IMODE(found.st_mode), EntryState(kind, mode)
-                self._open_directory().add(Record("mode", path, now, after=after))
-                set_entry_mode(target, mode)
-        else:
-            set_entry_mode(target, mode)
+        if self._is_direct(path):
+            set_mode_at(target, mode)
+            return
+        with self.change():
+            found = stat_at(target)
+            now, after = stat.S_IMODE(found.st_mode), EntryState(kind_of(found), mode)
+            self._open_directory().add(Record("mode", path, now, after=after))
+            set_mode_at(target, mode)
 
     def save_state(self, commits: str) -> None:
         """Note that what differs between two commits, `A:B`, is about to go from A to B."""
         self.finish_rollback()
-        if self._scopes:
+        if self._starts:
             self._open_directory().forget_inodes()
             self._open_directory().add(Record("state", other=commits))
-            for each in self._scopes:
-                each.put.clear()
+            self._put.clear()
 
     def drop_state(self) -> None:
         """Forget the restore that was just noted: it was refused, and nothing has changed."""
@@ -331,7 +281,7 @@ class Journal:
     @contextmanager
     def _inner(self) -> Generator[None, None, None]:
         """Undo the changes of the block if it fails."""
-        depth = len(self._scopes)
+        depth = len(self._starts)
         self.begin()
         try:
             yield
@@ -345,71 +295,75 @@ class Journal:
         if is_hidden(path):
             return True
         self.finish_rollback()
-        return not self._scopes and not self._released.listeners
+        return not self._starts and not self._completion.listeners
 
     def _open_directory(self) -> JournalDirectory:
         if self._directory is None:
-            durable = self._rollback.durable
+            durable = self._completion.durable
             self._directory = JournalDirectory.create(self._root.descriptor, durable=durable)
         elif not self._directory.is_ours:
             raise SavepointError("Savepoint belongs to the process that this one was forked from")
         return self._directory
 
-    def _new_slot(self, path: str, target: Place) -> tuple[Record, Place]:
-        """Return a record to complete, and its slot on the file system of the path."""
-        journal, number = self._open_directory(), next(self._numbers)
-        if os.fstat(target[0]).st_dev == journal.device:
-            return Record("put", path, number), journal.slot(number)
-        slot = target[0], f"{journal.name}-{number}"
-        return Record("put", path, number, BESIDE), slot
+    def _end_directory(self) -> None:
+        self._directory = None
+        self._put.clear()
+
+    def _forget(self, path: str) -> None:
+        """Note that something else than the last put may be at and below `path`."""
+        for each in [each for each in self._put if f"{each}/".startswith(f"{path}/")]:
+            del self._put[each]
+
+    def _new_slot(self, target: Place) -> "_Slot":
+        """Return a slot on the file system of a path."""
+        journal = self._open_directory()
+        number, place = journal.new_slot()
+        if os.fstat(target[0]).st_dev == self._device:
+            return _Slot(number, "", place)
+        return _Slot(number, BESIDE, (target[0], f"{journal.name}-{number}"))
+
+    def _put_entry(self, path: str, target: Place, stage: Callable[[Place], None]) -> None:
+        """Put a link, or a file that is ready, at a path."""
+        if self._is_direct(path):
+            place = target[0], temporary_name()
+            stage(place)
+            self._place_directly(path, place, target, is_there=exists(target))
+            return
+        with self.change():
+            slot = self._new_slot(target)
+            stage(slot.place)
+            self._place(path, slot, _examine(slot.place, target), target)
 
     def _place(
         self,
-        scope: SavepointScope,
-        record: Record,
-        slot: Place,
+        path: str,
+        slot: "_Slot",
+        staged: StagedFile,
         target: Place,
         *,
-        is_there: bool,
-        is_fixed: bool = False,
+        exclusive: bool = False,
         expected: str | None = None,
-    ) -> bool:
-        """Put a staged entry at its path; the slot then has the entry before.
-
-        `is_there` says whether something is at the path; if that is wrong and `is_fixed`, return
-        False, with nothing done.
-        """
+    ) -> None:
+        """Put a staged entry at its path; the slot then has the entry before."""
+        is_fixed = exclusive or expected is not None
+        is_there = not exclusive and (staged.replaces or expected is not None)
         for _ in range(1 if is_fixed else _MAX_RETRIES):
-            if not is_there:
-                is_done = self._try(
-                    record.as_kind("new"), lambda: rename(slot, target, exclusive=True)
-                )
-            else:
-                is_done = self._try_exchange(scope, record, slot, target, expected)
-            if is_done:
+            is_again = self._put.get(path, -1) >= self._starts[-1]
+            kind = "new" if not is_there else "again" if is_again else "put"
+            record = Record(kind, path, slot.number, slot.other, staged.state, staged.inode)
+            new = partial(rename, slot.place, target, exclusive=True)
+            if self._try(record, partial(swap, slot.place, target) if is_there else new):
+                if is_there:
+                    self._check_out(record, slot.place, target, expected)
                 fault_point("journal.placed")
-                scope.put[record.path] = record.after
-                return True
+                self._put[path] = len(self._open_directory().records) - 1
+                return
             is_there = not is_there
         with suppress(OSError):
-            remove(*slot)
-        if not is_fixed:
-            raise _busy_error(record.path, target[0])
-        return False
-
-    def _try_exchange(
-        self,
-        scope: SavepointScope,
-        record: Record,
-        slot: Place,
-        target: Place,
-        expected: str | None,
-    ) -> bool:
-        record = record.as_kind("again" if record.path in scope.put else "put")
-        is_done = self._try(record, lambda: swap(slot, target))
-        if is_done:
-            self._check_out(scope, record, slot, target, expected)
-        return is_done
+            remove(*slot.place)
+        if exclusive:
+            raise os_error(errno.EEXIST, path)
+        raise StaleContentError(path) if is_fixed else _busy_error(path, target[0])
 
     def _try(self, record: Record, act: Callable[[], None]) -> bool:
         """Record and make a change; return False if the path exists, or does not, meanwhile."""
@@ -417,53 +371,51 @@ class Journal:
         journal.add(record)
         try:
             act()
-        except (FileExistsError, FileNotFoundError):
+        except OSError as error:
             journal.drop_last()
-            return False
-        except OSError:
-            journal.drop_last()
+            if isinstance(error, FileExistsError | FileNotFoundError):
+                return False
             raise
         return True
 
-    def _check_out(
-        self,
-        scope: SavepointScope,
-        record: Record,
-        slot: Place,
-        target: Place,
-        expected: str | None,
-    ) -> None:
+    def _check_out(self, record: Record, slot: Place, target: Place, expected: str | None) -> None:
         """Check what came out; put it back if it is a directory or not as expected."""
-        found = os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False)
-        is_directory = stat.S_ISDIR(found.st_mode)
+        journal = self._open_directory()
+        is_directory = stat.S_ISDIR(stat_at(slot).st_mode)
         if is_directory or (expected is not None and read_state(slot).blob != expected):
-            put_back(slot, target, record.after)
-            self._open_directory().drop_last()
-            if is_ours(slot, {record.after}):
+            give_back(slot, target, record.after)
+            journal.drop_last()
+            if is_ours(slot, record.after):
                 remove(*slot)
             else:
-                self._rollback.keep(slot, record.path, _SAVED)
+                self._completion.keep(journal, record, _SAVED)
             if is_directory:
                 raise os_error(errno.EISDIR, record.path)
             raise StaleContentError(record.path)
+        carry_attributes(slot, target)
         # what the savepoint itself has put there need not be kept
-        if record.kind == "again" and is_ours(slot, {scope.put[record.path]}):
-            os.unlink(slot[1], dir_fd=slot[0])
+        if record.kind == "again":
+            before = journal.records[self._put[record.path]].after
+            if is_ours(slot, before):
+                os.unlink(slot[1], dir_fd=slot[0])
 
-    def _rename_tree(self, hidden: Place, hidden_path: str, path: str, target: Place) -> None:
-        """Record a new directory with all below it, and rename it into place."""
+    def _list_tree(self, hidden_path: str, path: str, target: Place) -> list[Record]:
+        """Return the records of a new directory with all below it."""
         records: list[Record] = []
+        tree, journal = self._completion.tree, self._open_directory()
+        beside = "" if os.fstat(target[0]).st_dev == self._device else BESIDE
+        for each, found in tree.walk(hidden_path):
+            made = _made(path + each[len(hidden_path) :], found)
+            if made.after.kind != "directory":
+                state = read_state(tree.open_parent(each), found)
+                made = Record("new", made.path, journal.new_slot()[0], beside, state)
+            records.append(made)
+        tree.close()
+        return records
+
+    def _rename_tree(self, records: Sequence[Record], hidden: Place, target: Place) -> None:
+        """Record a new directory with all below it, and rename it into place."""
         journal = self._open_directory()
-        beside = "" if os.fstat(target[0]).st_dev == journal.device else BESIDE
-        if not hidden_path:
-            records.append(_made(path, hidden))
-        else:
-            for each, place, _ in walk_tree(self._root, hidden_path, path):
-                made = _made(each, place)
-                if made.after.kind != "directory":
-                    state = read_state(place)
-                    made = Record("new", each, next(self._numbers), beside, state)
-                records.append(made)
         journal.add(*records)
         try:
             rename(hidden, target, exclusive=True)
@@ -472,32 +424,36 @@ class Journal:
             raise
         fault_point("journal.placed")
 
-    def _take_out(self, record: Record, slot: Place, target: Place) -> None:
-        """Rename an entry into a slot."""
-        journal = self._open_directory()
-        mode = stat.S_IMODE(os.stat(target[1], dir_fd=target[0], follow_symlinks=False).st_mode)
+    def _take_out(self, path: str, target: Place) -> Place:
+        """Rename an entry into a slot, which is returned."""
+        journal, slot = self._open_directory(), self._new_slot(target)
+        record = Record("removed", path, slot.number, slot.other)
+        mode = stat.S_IMODE(stat_at(target).st_mode)
         journal.add(record)
         try:
-            rename(target, slot)
+            rename(target, slot.place)
         except PermissionError:
             # moving a directory to another parent needs write permission on the directory
             if mode & stat.S_IWUSR:
                 raise
             open_mode = mode | stat.S_IRWXU
-            journal.add(Record("mode", record.path, mode, after=EntryState(mode=open_mode)), record)
-            set_entry_mode(target, open_mode)
+            after = EntryState("directory", open_mode)
+            journal.add(Record("mode", path, mode, after=after), record)
+            set_mode_at(target, open_mode)
             try:
-                rename(target, slot)
+                rename(target, slot.place)
             except BaseException:
-                set_entry_mode(target, mode)
+                set_mode_at(target, mode)
                 raise
         except OSError:
             journal.drop_last()
             raise
         fault_point("journal.taken")
+        self._forget(path)
+        return slot.place
 
     def _move_to_free_path(self, source: tuple[str, Place], goal: tuple[str, Place]) -> bool:
-        found = os.stat(source[1][1], dir_fd=source[1][0], follow_symlinks=False)
+        found = stat_at(source[1])
         record = Record("moved", source[0], found.st_ino, goal[0])
         if not self._try(record, lambda: rename(source[1], goal[1], exclusive=True)):
             if not exists(source[1]):
@@ -513,21 +469,17 @@ class Journal:
         self._open_directory().drop_last()
         return False
 
-    def _move_over(
-        self, scope: SavepointScope, source: tuple[str, Place], goal: tuple[str, Place]
-    ) -> None:
+    def _move_over(self, source: tuple[str, Place], goal: tuple[str, Place]) -> None:
         """Move a file over another: put a second name of it there, then take out the first."""
-        record, slot = self._new_slot(*goal)
-        moved = self._link_or_copy(source[1], slot)
-        self._place(scope, _staged(record, slot), slot, goal[1], is_there=True)
-        record, slot = self._new_slot(*source)
-        self._take_out(record.as_kind("removed"), slot, source[1])
-        if os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False).st_ino != moved:
+        slot = self._new_slot(goal[1])
+        moved = self._link_or_copy(source[1], slot.place)
+        self._place(goal[0], slot, _examine(slot.place, goal[1]), goal[1])
+        if stat_at(self._take_out(*source)).st_ino != moved:
             raise StaleContentError(source[0])
 
     def _link_or_copy(self, source: Place, slot: Place) -> int:
         """Put a hard link, or a copy, of a file into a slot; return the inode of the file."""
-        found = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
+        found = stat_at(source)
         try:
             names = {"src_dir_fd": source[0], "dst_dir_fd": slot[0]}
             os.link(source[1], slot[1], **names, follow_symlinks=False)
@@ -539,7 +491,7 @@ class Journal:
                 return found.st_ino
             opened, found = self._root.open_entry(*source)
             try:
-                mode, durable = stat.S_IMODE(found.st_mode), self._rollback.durable
+                mode, durable = stat.S_IMODE(found.st_mode), self._completion.durable
                 fill = partial(copy_all, opened)
                 stage_file(slot, slot, fill, permissions=mode, durable=durable)
             finally:
@@ -547,23 +499,24 @@ class Journal:
         return found.st_ino
 
     def _place_directly(
-        self, path: str, slot: Place, target: Place, *, exclusive: bool = False
+        self, path: str, slot: Place, target: Place, *, is_there: bool, exclusive: bool = False
     ) -> None:
         """Put a staged entry at its path without a record; nobody can undo it."""
         try:
             for _ in range(_MAX_RETRIES):
                 try:
-                    if exclusive or not exists(target):
+                    if exclusive or not is_there:
                         rename(slot, target, exclusive=True)
                     else:
                         swap(slot, target)
                         self._discard_replaced(path, slot, target)
-                    break
                 except (FileExistsError, FileNotFoundError):
                     if exclusive:
                         raise
-            else:
-                raise _busy_error(path, target[0])
+                    is_there = not is_there
+                else:
+                    return
+            raise _busy_error(path, target[0])
         except BaseException:
             with suppress(OSError):
                 os.unlink(slot[1], dir_fd=slot[0])
@@ -571,39 +524,47 @@ class Journal:
 
     def _discard_replaced(self, path: str, slot: Place, target: Place) -> None:
         """Remove a replaced entry, unless a process may still write to it."""
-        found = os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False)
+        found = stat_at(slot)
         if stat.S_ISDIR(found.st_mode):
             swap(slot, target)
             raise os_error(errno.EISDIR, path)
+        carry_attributes(slot, target)
         if is_hidden(path) or not stat.S_ISREG(found.st_mode) or has_writer_at(slot) is False:
             os.unlink(slot[1], dir_fd=slot[0])
             return
-        journal = JournalDirectory.create(self._root.descriptor, durable=self._rollback.durable)
-        journal.add(Record("removed", path))
-        rename(slot, journal.slot(0))
+        journal = JournalDirectory.create(self._root.descriptor, durable=self._completion.durable)
+        number, held = journal.new_slot()
+        journal.add(Record("removed", path, number))
+        rename(slot, held)
         journal.release(notify=False)
-        self._released.finish(journal)
+        self._completion.finish(journal)
 
     def _remove_directly(self, path: str, target: Place) -> None:
-        found = os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
-        if stat.S_ISREG(found.st_mode) and not is_hidden(path):
+        if stat.S_ISREG(stat_at(target).st_mode) and not is_hidden(path):
             hidden = target[0], temporary_name()
             rename(target, hidden)
             self._discard_replaced(path, hidden, target)
         else:
-            remove(*target, self._rollback.listing_lock)
+            remove(*target, self._completion.listing_lock)
 
 
-def _staged(record: Record, slot: Place) -> Record:
-    """Return a record with the state and inode of what is in its slot."""
-    found = os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False)
-    return replace(record, after=read_state(slot), inode=found.st_ino)
+class _Slot(NamedTuple):
+    """A slot for the entry of a path, by its number; `other` as in `Record`."""
+
+    number: int
+    other: str
+    place: Place
 
 
-def _made(path: str, place: Place) -> Record:
-    found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
-    kind = "directory" if stat.S_ISDIR(found.st_mode) else ""
-    return Record("made", path, found.st_ino, after=EntryState(kind, stat.S_IMODE(found.st_mode)))
+def _examine(place: Place, target: Place) -> StagedFile:
+    """Return the state of what is in a slot, and whether something is at its path."""
+    found = stat_at(place)
+    return StagedFile(read_state(place, found), found.st_ino, exists(target))
+
+
+def _made(path: str, found: os.stat_result) -> Record:
+    after = EntryState(kind_of(found), stat.S_IMODE(found.st_mode))
+    return Record("made", path, found.st_ino, after=after)
 
 
 def _busy_error(path: str, *parents: int) -> OSError:

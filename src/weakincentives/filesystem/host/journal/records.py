@@ -7,42 +7,52 @@ the first damaged record: its change had not begun.
 import errno
 import fcntl
 import logging
+import operator
 import os
 import re
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from itertools import accumulate, count
+from typing import Literal, TypeAlias
 
 from weakincentives.filesystem.paths import PathEscapeError, normalize_path
-from weakincentives.history.entries import EntryState, Place
+from weakincentives.history import EntryState, LiveTree, Place, exists
 from weakincentives.posix import (
+    RootedDirectory,
     fault_point,
     is_hidden,
+    is_journal,
+    join,
     journal_name,
+    parent_of,
+    read_range,
     remove,
+    remove_if_empty,
+    remove_tree,
     sync_directory,
 )
+from weakincentives.serde import SerdeError, decode, encode
 
 RecordKind: TypeAlias = Literal[
     "put", "again", "new", "removed", "made", "moved", "mode", "state",
     "undo", "released", "reported", "held",
 ]  # fmt: skip
+SLOT_KINDS = frozenset({"put", "again", "removed"})
+"""The records after whose change the slot has the entry before."""
 _MAGIC = b"wink-journal "
-_HEADER = _MAGIC + b"2\n"
-_RECORD_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{6}) ")
-_RECORD_HEAD_SIZE = 16
-_COMMITS = re.compile(rb"[0-9a-f]{40}:[0-9a-f]{40}")
-_KINDS: dict[bytes, RecordKind] = {kind.encode(): kind for kind in get_args(RecordKind)}
-_STATE_KINDS = frozenset({b"absent", b"file", b"symlink", b"directory", b"special"})
-_FIELDS = 10
-_SLOT_KINDS = frozenset({"put", "again", "new", "removed", "held"})
+_HEADER = _MAGIC + b"3"
+_COMMITS = re.compile(r"[0-9a-f]{40}:[0-9a-f]{40}")
 _ABSENT = EntryState()
 BESIDE = "beside"
 """The `other` of a record whose slot is in the parent of its path, on another file system."""
+_RECORDS_NAME = "records"
+_REPLACED_NAME = "replaced"  # exists once everything was replaced
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,144 +81,38 @@ class Record:
     inode: int = 0
 
     def encode(self) -> bytes:
-        """Return the record as bytes on disk."""
-        after = self.after
-        text = (
-            f"{self.kind}\0{self.number}\0{self.path}\0{self.other}\0{after.kind}\0{after.mode}"
-            f"\0{after.size}\0{after.blob}\0{after.target}\0{self.inode}"
-        )
-        content = os.fsencode(text)
-        return b"%08x %06x %b\n" % (zlib.crc32(content), len(content), content)
-
-    def as_kind(self, kind: RecordKind) -> "Record":
-        """Return the same record of another kind."""
-        return Record(kind, self.path, self.number, self.other, self.after, self.inode)
-
-
-class RecordFile:
-    """The records of one journal, in an open file and mirrored in memory."""
-
-    def __init__(self, descriptor: int, *, durable: bool) -> None:
-        """Use an open file; `start` or `read` it first."""
-        self.records: list[Record] = []
-        self._ends = [len(_HEADER)]
-        self._descriptor = descriptor
-        self._durable = durable
-
-    def start(self) -> None:
-        """Write the header of an empty file."""
-        self._write(_HEADER, 0)
-
-    def read(self) -> bool:
-        """Read the records; return False if their version is unknown."""
-        header = os.pread(self._descriptor, len(_HEADER), 0)
-        if header != _HEADER:
-            return not header.startswith(_MAGIC)
-        for record, end in _read_records(self._descriptor):
-            self.records.append(record)
-            self._ends.append(end)
-        return True
-
-    def add(self, *records: Record) -> None:
-        """Append records with one write."""
-        data = [record.encode() for record in records]
-        self._write(b"".join(data), self._ends[-1])
-        for record, encoded in zip(records, data, strict=True):
-            self.records.append(record)
-            self._ends.append(self._ends[-1] + len(encoded))
-
-    def drop_last(self, count: int = 1) -> None:
-        """Truncate the last records, which have been undone."""
-        os.ftruncate(self._descriptor, self._ends[-1 - count])
-        if self._durable:
-            os.fsync(self._descriptor)
-        del self.records[-count:]
-        del self._ends[-count:]
-
-    def _write(self, data: bytes, end: int) -> None:
-        """Write `data` at `end`; after an error, such as a full disk, truncate it again."""
-        try:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], end + done)
-            if self._durable:
-                os.fsync(self._descriptor)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, end)
-            raise
-
-
-def _read_records(descriptor: int) -> Iterator[tuple[Record, int]]:
-    """Yield the records of a file, each with its end offset."""
-    offset = len(_HEADER)
-    while head := _RECORD_HEAD.fullmatch(os.pread(descriptor, _RECORD_HEAD_SIZE, offset)):
-        length = int(head[2], 16)
-        content = os.pread(descriptor, length + 1, offset + _RECORD_HEAD_SIZE)
-        if content[length:] != b"\n" or zlib.crc32(content[:-1]) != int(head[1], 16):
-            return
-        record = _decode(content[:-1])
-        if record is None:
-            return
-        offset += _RECORD_HEAD_SIZE + length + 1
-        yield record, offset
-
-
-def _decode(content: bytes) -> Record | None:
-    """Decode a record; return None if it is invalid or its path leaves the workspace."""
-    fields = content.split(b"\0")
-    if len(fields) != _FIELDS:
-        return None
-    kind, number, path, other, state, mode, size, blob, target, inode = fields
-    if kind not in _KINDS or state not in _STATE_KINDS:
-        return None
-    if not all(each.isdigit() for each in (number, mode, size, inode)):
-        return None
-    text = state.decode(), os.fsdecode(blob), os.fsdecode(target)
-    after = EntryState(text[0], int(mode), int(size), *text[1:])
-    paths = os.fsdecode(path), os.fsdecode(other)
-    record = Record(_KINDS[kind], paths[0], int(number), paths[1], after, int(inode))
-    return record if _is_valid(record) else None
-
-
-def _is_valid(record: Record) -> bool:
-    match record.kind:
-        case "state":
-            return _COMMITS.fullmatch(os.fsencode(record.other)) is not None
-        case "undo" | "released" | "reported":
-            return True
-        case "moved":
-            return _is_visible_path(record.path) and _is_visible_path(record.other)
-        case _:
-            return _is_visible_path(record.path)
-
-
-def _is_visible_path(path: str) -> bool:
-    try:
-        return bool(path) and normalize_path(path) == path and not is_hidden(path)
-    except PathEscapeError:
-        return False
-
-
-_RECORDS_NAME = "records"
-_REPLACED_NAME = "replaced"  # exists once everything was replaced
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_log = logging.getLogger(__name__)
+        """Return the record as a line on disk."""
+        content = encode(self)
+        return b"%08x %b\n" % (zlib.crc32(content), content)
 
 
 class JournalDirectory:
-    """The directory of one journal: its records, and the saved entries under numbers."""
+    """The directory of one journal: its records, mirrored in memory, and slots under numbers.
 
-    def __init__(self, root: int, name: str, *, durable: bool) -> None:
-        """Open the directory `name` below the open directory `root`; finalization closes it."""
+    Its own framing, not that of `history.log`: a record is one write of three microseconds, without
+    a lock, a key or compression, because every file call pays for it and it lives as long.
+    """
+
+    def __init__(self, root: int, name: str, *, durable: bool, flags: int = 0) -> None:
+        """Open the directory `name` in the open directory `root`; lock it before you read it.
+
+        `flags` are to open its file of records, if it has one. Finalization closes it.
+        """
         self.name: str = name
+        self.records: list[Record] = []
+        """The changes to undo, oldest first."""
+        self._ends = [0]
+        self._numbers = count()
         self._root = root
         self._durable = durable
         self._process = os.getpid()
+        self.is_committed: bool = False
+        """Whether the records are removed, so that only the slots are left."""
         self._opened = [os.open(name, _DIRECTORY_FLAGS, dir_fd=root)]
         self._finalizer = weakref.finalize(self, _close_all, self._opened)
-        self._file: RecordFile | None = None
+        with suppress(FileNotFoundError):
+            opened = os.open(_RECORDS_NAME, _FILE_FLAGS | flags, 0o600, dir_fd=self._opened[0])
+            self._opened.append(opened)
 
     @classmethod
     def create(cls, root: int, *, durable: bool) -> "JournalDirectory":
@@ -217,8 +121,7 @@ class JournalDirectory:
         os.mkdir(name, 0o700, dir_fd=root)
         try:
             fault_point("journal.made")
-            created = cls(root, name, durable=durable)
-            created._open_file(os.O_CREAT | os.O_EXCL).start()
+            created = cls(root, name, durable=durable, flags=os.O_CREAT | os.O_EXCL)
             fault_point("journal.started")
         except BaseException:
             with suppress(OSError):
@@ -227,30 +130,13 @@ class JournalDirectory:
         created.lock()
         created.adopt()
         if durable:
-            created.sync()
+            os.fsync(created._opened[0])
+            sync_directory(root)
         return created
 
     def adopt(self) -> None:
         """Note that this process takes care of it."""
         _live[self.name] = self
-
-    @classmethod
-    def open(cls, root: int, name: str, *, durable: bool) -> "JournalDirectory":
-        """Open an existing journal; lock it before you read it."""
-        found = cls(root, name, durable=durable)
-        with suppress(FileNotFoundError):
-            found._open_file(0)
-        return found
-
-    @property
-    def records(self) -> Sequence[Record]:
-        """The changes to undo, oldest first."""
-        return () if self._file is None else self._file.records
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the records are removed, so that nothing is left to do."""
-        return self._file is None or os.fstat(self._opened[1]).st_nlink == 0
 
     @property
     def is_closed(self) -> bool:
@@ -260,7 +146,7 @@ class JournalDirectory:
     @property
     def is_released(self) -> bool:
         """Whether the changes are kept, so that nothing is undone."""
-        return any(each.kind == "released" for each in self.records)
+        return self.is_committed or self.has("released")
 
     @property
     def is_ours(self) -> bool:
@@ -270,81 +156,126 @@ class JournalDirectory:
     @property
     def keeps_inodes(self) -> bool:
         """Whether an entry that was put somewhere can be recognized by its inode."""
-        return not os.access(_REPLACED_NAME, os.F_OK, dir_fd=self._opened[0])
+        return not exists((self._opened[0], _REPLACED_NAME))
 
     def forget_inodes(self) -> None:
         """Note that entries get other inodes, because everything is replaced."""
-        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(_REPLACED_NAME, flags, 0o600, dir_fd=self._opened[0]))
-
-    @cached_property
-    def device(self) -> int:
-        """The file system that it is on."""
-        return os.fstat(self._opened[0]).st_dev
+        with suppress(FileExistsError):
+            os.mkdir(_REPLACED_NAME, 0o700, dir_fd=self._opened[0])
 
     @property
     def stats(self) -> tuple[os.stat_result, ...]:
         """The stat of the directory and, if it exists, of the file of records."""
         return tuple(map(os.fstat, self._opened))
 
+    def has(self, kind: RecordKind) -> bool:
+        """Return whether there is a record of this kind."""
+        return any(each.kind == kind for each in self.records)
+
     def lock(self) -> bool:
         """Lock the records against other processes; return False if one has the lock."""
         try:
             fcntl.lockf(self._opened[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return error.errno not in {
-                errno.EAGAIN,
-                errno.EACCES,
-            }  # others: locks are not supported
+            # others: locks are not supported
+            return error.errno not in {errno.EAGAIN, errno.EACCES}
         return True
 
     def read(self) -> bool:
-        """Read the records; return False if their version is unknown."""
-        return self._file is None or self._file.read()
+        """Read the records, unless it has ended; return False if their version is unknown."""
+        found = self.stats[-1]
+        if len(self._opened) == 1 or not found.st_nlink:
+            return True
+        header, *lines = read_range(self._opened[1], 0, found.st_size).split(b"\n")
+        if header != _HEADER:
+            return not header.startswith(_MAGIC)
+        end = len(_HEADER) + 1
+        for line in lines[:-1]:  # the last one has no end
+            record = _decode(line)
+            if record is None:
+                break
+            end += len(line) + 1
+            self.records.append(record)
+            self._ends.append(end)
+        slots = (each.number for each in self.records if each.kind in SLOT_KINDS | {"new", "held"})
+        self._numbers = count(1 + max(slots, default=-1))
+        return True
 
-    def new_number(self) -> int:
-        """Return the number of a slot that no record uses."""
-        numbers = [each.number for each in self.records if each.kind in _SLOT_KINDS]
-        return max(numbers, default=-1) + 1
+    def held_numbers(self) -> set[int]:
+        """Return the numbers of the slots that processes may still write to."""
+        return {each.number for each in self.records if each.kind == "held"}
 
-    def slot(self, number: int) -> Place:
-        """Return the place of the slot with this number."""
-        return self._opened[0], str(number)
+    def new_slot(self) -> tuple[int, Place]:
+        """Return the number of a slot that no record uses, and its place."""
+        number = next(self._numbers)
+        return number, (self._opened[0], str(number))
+
+    def slot_path(self, record: Record) -> str:
+        """Return the path of the slot of a record."""
+        if record.other == BESIDE:
+            return join(parent_of(record.path), f"{self.name}-{record.number}")
+        return f"{self.name}/{record.number}"
+
+    def slot(self, record: Record, tree: LiveTree) -> Place:
+        """Return the place of the slot of a record."""
+        if record.other == BESIDE:
+            return tree.open_parent(self.slot_path(record))
+        return self._opened[0], str(record.number)
 
     def add(self, *records: Record) -> None:
         """Append records; the changes they describe may be made afterwards."""
-        self._open_records().add(*records)
-        if self._durable:
-            os.fsync(self._opened[0])
+        self._append(*records)
         fault_point("journal.recorded")
-
-    def drop_last(self, count: int = 1) -> None:
-        """Truncate the last records, which have been undone."""
-        self._open_records().drop_last(count)
-        fault_point("journal.cut")
 
     def release(self, *, notify: bool) -> None:
         """Write the commit point, after which nothing is undone."""
-        self._open_records().add(Record("released", number=int(notify)))
+        self._append(Record("released", number=int(notify)))
+
+    def _append(self, *records: Record) -> None:
+        """Append records with one write; an error, such as a full disk, cuts it off again."""
+        lines = [record.encode() for record in records]
+        start = end = self._ends[-1]
+        data = b"".join(lines) if end else b"%b\n%b" % (_HEADER, b"".join(lines))
+        try:
+            while end < start + len(data):
+                end += os.pwrite(self._opened[1], data[end - start :], end)
+            if self._durable:
+                os.fsync(self._opened[1])
+                os.fsync(self._opened[0])
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(self._opened[1], start)
+            raise
+        self.records += records
+        ends = accumulate(map(len, lines[:0:-1]), operator.sub, initial=end)
+        self._ends += [*ends][::-1]
+
+    def drop_last(self, count: int = 1) -> None:
+        """Truncate the last records, which have been undone."""
+        os.ftruncate(self._opened[1], self._ends[-1 - count])
+        if self._durable:
+            os.fsync(self._opened[1])
+        del self.records[-count:]
+        del self._ends[-count:]
+        fault_point("journal.cut")
+
+    def commit(self) -> None:
+        """Remove the records: nothing is undone, and the slots are of no use any more."""
+        with suppress(FileNotFoundError):
+            os.unlink(_RECORDS_NAME, dir_fd=self._opened[0])
+        self.is_committed = True
 
     def remove(self) -> None:
         """Remove the records, the slots and the directory; log what cannot be removed."""
         _live.pop(self.name, None)
         try:
-            with suppress(FileNotFoundError):
-                os.unlink(_RECORDS_NAME, dir_fd=self._opened[0])
+            if not self.is_committed:
+                self.commit()
             if self._durable:
                 os.fsync(self._opened[0])
             fault_point("journal.clearing")
-            try:
-                os.rmdir(self.name, dir_fd=self._root)
-            except OSError:
-                for name in self._names():
-                    with suppress(FileNotFoundError):
-                        remove(self._opened[0], name)
-                os.rmdir(self.name, dir_fd=self._root)
-        except FileNotFoundError:
-            return  # another process has removed it
+            if not remove_if_empty(self._root, self.name):
+                remove_tree(self._root, self.name)
         except OSError as error:
             _log.warning("Could not remove the finished journal %r: %s", self.name, error)
         finally:
@@ -354,35 +285,69 @@ class JournalDirectory:
         """Close the descriptors; closing twice is harmless."""
         self._finalizer()
 
-    def sync(self) -> None:
-        """Sync the names in the journal and in the root."""
-        os.fsync(self._opened[0])
-        sync_directory(self._root)
 
-    def _names(self) -> list[str]:
-        with os.scandir(self._opened[0]) as entries:
-            return [entry.name for entry in entries]
+def _decode(line: bytes) -> Record | None:
+    """Decode a record; return None if it is damaged or its path leaves the workspace."""
+    content = line[9:]
+    if line[:9] != b"%08x " % zlib.crc32(content):
+        return None
+    try:
+        record = decode(content, Record)
+        return record if _is_valid(record) else None
+    except (SerdeError, PathEscapeError):
+        return None
 
-    def _open_file(self, flags: int) -> RecordFile:
-        self._opened.append(
-            os.open(_RECORDS_NAME, _FILE_FLAGS | flags, 0o600, dir_fd=self._opened[0])
-        )
-        self._file = RecordFile(self._opened[1], durable=self._durable)
-        return self._file
 
-    def _open_records(self) -> RecordFile:
-        if self._file is None:
-            raise ValueError(f"Journal has no records: {self.name!r}")
-        return self._file
+def _is_valid(record: Record) -> bool:
+    match record.kind:
+        case "state":
+            return _COMMITS.fullmatch(record.other) is not None
+        case "undo" | "released" | "reported":
+            return record.number >= 0
+        case _:
+            paths = (record.path, record.other) if record.kind == "moved" else (record.path,)
+            return record.number >= 0 and all(map(_is_visible, paths))
+
+
+def _is_visible(path: str) -> bool:
+    return bool(path) and normalize_path(path) == path and not is_hidden(path)
 
 
 _live: "weakref.WeakValueDictionary[str, JournalDirectory]" = weakref.WeakValueDictionary()
 
 
-def live_records(name: str) -> Sequence[Record]:
-    """Return the records of the journal `name`, in use by this process."""
-    journal = _live.get(name)
-    return () if journal is None else tuple(journal.records)
+def find_journals(root: RootedDirectory) -> list[str]:
+    """Return the names of all journals in a directory, of any process, the latest first."""
+    with closing(LiveTree(root)) as tree:
+        names = [name for name, _ in tree.names("") if is_journal(name)]
+        stats = [(tree.stat(name), name) for name in names]
+        found = [(each.st_mtime, name) for each, name in stats if each is not None]
+        return [name for _, name in sorted(found, reverse=True)]
+
+
+def pinned_commits(root: RootedDirectory) -> set[str]:
+    """Return the commits that any open or abandoned savepoint of the directory may go back to.
+
+    The result stays complete while the lock of the snapshot store is held.
+    """
+    return {
+        commit
+        for name in find_journals(root)
+        for record in _read_journal(root, name)
+        if record.kind == "state"
+        for commit in record.other.split(":")
+    }
+
+
+def _read_journal(root: RootedDirectory, name: str) -> Sequence[Record]:
+    live = _live.get(name)
+    if live is not None:  # closing its file again would release our POSIX lock on it
+        return tuple(live.records)
+    try:
+        with closing(JournalDirectory(root.descriptor, name, durable=False)) as journal:
+            return journal.records if journal.read() else ()
+    except OSError:
+        return ()  # it has just ended, or is unreadable
 
 
 def is_live(name: str) -> bool:

@@ -8,26 +8,25 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.host.snapshots.edits import is_same, put_entries
+from weakincentives.filesystem.host.snapshots.capture import store_content
+from weakincentives.filesystem.host.snapshots.edits import import_tree, is_same, put_entries
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
-from weakincentives.filesystem.host.snapshots.tree import import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.host.snapshots.writer import TreeWriter, WrittenTree
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import (
+    LayeredObjects,
     ObjectStore,
-    PackedObject,
-    PackLog,
     PackTransaction,
     Repository,
     hash_object,
@@ -37,8 +36,9 @@ from weakincentives.posix import RootedDirectory, os_error
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
-_CHUNK = 1024 * 1024
+_MAX_ATTEMPTS = 10  # at a file that grows or shrinks while it is read
 _MAX_VIEWS = 4
+_MAX_TREES = 1_000  # that views share
 _SMALL_BLOB = 4096  # bytes; the target of a link is never longer
 
 
@@ -47,6 +47,7 @@ class UnstoredObjects(PackTransaction):
 
     def __init__(self, objects: ObjectStore) -> None:
         """Hold objects that are not in `objects`."""
+        objects.refresh(closely=True)
         super().__init__(Path(), objects.is_packed, durable=False)
         self.content: dict[str, tuple[str, bytes]] = {}
         self.sizes: dict[str, int] = {}
@@ -79,32 +80,14 @@ class UnstoredObjects(PackTransaction):
         self.sizes[object_id] = size
         return object_id
 
-    def add_raw(self, object_id: str, packed: PackedObject) -> None:
-        """Add an object that is already packed."""
-        del object_id  # computed again
-        self.add(packed.kind, packed.content)
 
-    def finish(self, also_sync: Sequence[int] = (), log: PackLog | None = None) -> str | None:
-        """Do nothing: there is no pack to publish."""
-        del also_sync, log  # nothing was written
-        return None
+class OverlaidObjects(LayeredObjects):
+    """The objects of a store, below unstored ones, whose sizes are known even if they are large."""
 
-
-class OverlaidObjects(ObjectStore):
-    """The objects of a repository, overlaid with unstored ones."""
-
-    def __init__(self, directory: Path, unstored: UnstoredObjects) -> None:
-        """Read from `unstored` first, then from the `objects` directory of a repository."""
-        super().__init__(directory)
-        self._unstored = unstored
-
-    def read(self, object_id: str) -> tuple[str, bytes]:
-        """Return kind and content of an object.
-
-        Raises:
-            ObjectError: It is missing or damaged.
-        """
-        return self._unstored.content.get(object_id) or super().read(object_id)
+    def __init__(self, base: ObjectStore, unstored: UnstoredObjects) -> None:
+        """Read from `unstored` first, then from `base`."""
+        super().__init__(base, unstored.content.get)
+        self._sizes = unstored.sizes
 
     def size_of(self, object_id: str) -> int:
         """Return the size of an object.
@@ -112,19 +95,16 @@ class OverlaidObjects(ObjectStore):
         Raises:
             ObjectError: It is missing.
         """
-        size = self._unstored.sizes.get(object_id)
+        size = self._sizes.get(object_id)
         return super().size_of(object_id) if size is None else size
 
 
-@dataclass(frozen=True, slots=True)
-class PresentState:
-    """The captured present state; `commit` is None if the store had no room for it."""
+class PresentState(NamedTuple):
+    """The captured present state; its `commit` is empty if the store had no room for it."""
 
-    tree: str
-    commit: str | None
-    snapshot: FilesystemSnapshot | None = None
-    unstored: UnstoredObjects | None = None
-    failure: OSError | None = None
+    state: SnapshotFilesystem
+    snapshot: FilesystemSnapshot | None
+    failure: OSError | None
 
 
 class WorkspaceCommits:
@@ -139,66 +119,67 @@ class WorkspaceCommits:
         self.tracker: ChangeTracker = tracker
         self.root: str = root
         self._views: dict[str, SnapshotFilesystem] = {}
-        self._epoch = repository.objects.losses
+        self._losses = repository.objects.losses
+        self._epoch = ""
+        self._last: FilesystemSnapshot | None = None  # of what the tracker has captured
 
     def take(
         self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
     ) -> FilesystemSnapshot:
-        """Capture and commit the present state, or what `fill` writes to the empty directory."""
-        return self._take(tag, fill)[0]
+        """Capture and commit the present state, or what `fill` writes to the empty directory.
+
+        If nothing has changed since the last snapshot, the new one is another name of its
+        commit, unless it has a tag.
+        """
+        again = self._name_again() if tag is None and fill is None else None
+        return again or self._take(tag, fill)
 
     def _take(
-        self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
-    ) -> tuple[FilesystemSnapshot, str]:
-        """Capture and commit the present state; return the tree of the commit too."""
+        self,
+        tag: str | None,
+        fill: Callable[[TreeWriter], None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> FilesystemSnapshot:
         self.directory.check()
         objects = self.repository.objects
         with objects.begin_pack() as batch:
             written = None if fill is None else self._fill(batch, fill)
             result = self.tracker.capture(self.repository, batch, written)
-            snapshot = self._commit(result.tree, tag, batch)
-        objects.refresh()  # so that the new pack is missed if it disappears
+            snapshot = self._commit(result.tree, tag, batch, wait=wait)
         if written is not None:
             written.settle(self.directory)  # nobody else has changed it until now
         self.tracker.accept(result)  # not before its objects are stored
         self.tracker.save_index(self.repository, min_changes=_MIN_INDEX_CHANGES)
-        return snapshot, result.tree
+        self._last = snapshot
+        return snapshot
 
     def _fill(self, batch: PackTransaction, fill: Callable[[TreeWriter], None]) -> WrittenTree:
         with closing(TreeWriter(self.directory, batch)) as writer:
             fill(writer)
             return writer.finish()
 
-    def take_present(self, tag: str) -> PresentState:
-        """Capture the present state, and commit it unless the store has no room."""
+    def take_present(self, tag: str, *, wait: bool) -> PresentState:
+        """Capture the present state, and commit it unless the store has no room.
+
+        Unless it has to `wait`, a small commit reaches the disk soon after.
+        """
         try:
-            taken, tree = self._take(tag)
+            taken = self._take(tag, wait=wait)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
-            failure = error
-        else:
-            return PresentState(tree, taken.commit_ref, taken)
-        unstored = UnstoredObjects(self.repository.objects)
-        result = self.tracker.capture(self.repository, unstored)
-        commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
-        return PresentState(result.tree, commit, None, unstored, failure)
+            state = self.capture_only()
+            state.commit = self.repository.find_commit(state.tree_id) or ""  # an earlier snapshot
+            return PresentState(state, None, error)
+        return PresentState(self.view(taken.commit_ref), taken, None)
 
     def capture_only(self) -> SnapshotFilesystem:
         """Capture the present state without storing anything."""
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)
-        return self._view_tree(result.tree, unstored)
-
-    def view_present(self, present: PresentState) -> SnapshotFilesystem:
-        """Return a captured state, whether or not it is stored."""
-        return self._view_tree(present.tree, present.unstored)
-
-    def _view_tree(self, tree: str, unstored: UnstoredObjects | None) -> SnapshotFilesystem:
-        objects = self.repository.objects
-        if unstored is not None:
-            objects = OverlaidObjects(self.repository.git_dir / "objects", unstored)
-        return SnapshotFilesystem(objects, tree, self.root)
+        objects = OverlaidObjects(self.repository.objects, unstored)
+        return SnapshotFilesystem(objects, result.tree, self.root)
 
     def import_state(self, state: ReadableFilesystem, tag: str) -> str:
         """Commit `state`; return the commit."""
@@ -221,7 +202,7 @@ class WorkspaceCommits:
             for path, entry in entries.items():
                 if entry.kind not in {"file", "symlink"}:
                     raise os_error(errno.EINVAL, path, "Only files and links can be stored")
-            return self._commit(put_entries(state, entries, batch), tag, batch)
+            return self._commit(put_entries(state, entries, batch.add), tag, batch)
 
     def store_entries(
         self,
@@ -239,7 +220,7 @@ class WorkspaceCommits:
             for path, entry in entries.items():
                 if entry.kind == "file" and not self.repository.objects.is_packed(entry.blob):
                     _store_blob(batch, contents[path](), entry, path)
-            return self._commit(put_entries(state, entries, batch), tag, batch)
+            return self._commit(put_entries(state, entries, batch.add), tag, batch)
 
     def store_call(
         self, state: SnapshotFilesystem, left: Mapping[str, EntryState], tag: str
@@ -252,12 +233,12 @@ class WorkspaceCommits:
         with self.repository.objects.begin_pack() as batch:
             found = {path: self._store_path(batch, path) for path in left}
             own = {path: each for path, each in found.items() if is_same(each, left[path])}
-            after = self._commit(put_entries(state, own, batch), tag, batch)
+            after = self._commit(put_entries(state, own, batch.add), tag, batch)
         if len(own) == len(found):
             return after, None
         others = {path: each for path, each in found.items() if path not in own}
         with self.repository.objects.begin_pack() as batch:
-            tree = put_entries(self.view(after.commit_ref), others, batch)
+            tree = put_entries(self.view(after.commit_ref), others, batch.add)
             return after, self._commit(tree, "saved after a call", batch)
 
     def _store_path(self, batch: PackTransaction, path: str) -> EntryState:
@@ -271,40 +252,75 @@ class WorkspaceCommits:
             os.close(parent)
 
     def view(self, commit: str) -> SnapshotFilesystem:
-        """Return the state of a commit; that of one just seen is not read again.
+        """Return the state of a commit; what was just seen or stored is not read again.
 
         Raises:
             SnapshotRestoreError: The commit is missing or damaged.
         """
+        objects = self.repository.objects
+        if (epoch := self.repository.epoch()) != self._epoch:
+            objects.refresh()  # another process may have removed it
+            self._epoch = epoch
+        if self._losses != objects.losses:
+            self._losses = objects.losses
+            self._views, self._last = {}, None
         found = self._views.pop(commit, None)
-        if found is None or self._epoch != self.repository.objects.losses:
-            self._epoch = self.repository.objects.losses
-            found = view_commit(self.repository, commit, self.root)
+        if found is None:
+            like = next(reversed(self._views.values()), None)
+            if like is not None and len(like.trees) > _MAX_TREES:
+                like = None
+            known = self._last is not None and self._last.commit_ref == commit
+            tree = self.tracker.tree if known else None
+            found = view_commit(self.repository, commit, self.root, tree, like)
         self._views[commit] = found
         if len(self._views) > _MAX_VIEWS:
             del self._views[next(iter(self._views))]
         return found
 
-    def _commit(self, tree: str, tag: str | None, batch: PackTransaction) -> FilesystemSnapshot:
+    def _name_again(self) -> FilesystemSnapshot | None:
+        """Return another name of the last snapshot, None if that is not possible."""
+        last = self._last
+        if last is None or not self.tracker.is_unchanged(self.repository):
+            return None
+        now = max(datetime.now(UTC), last.created_at + timedelta(microseconds=1))
+        name = self.repository.name_again(str(last.snapshot_id), last.commit_ref, now)
+        if name is None:
+            return None
+        self._last = FilesystemSnapshot(name, now, last.commit_ref, self.root, last.git_dir)
+        return self._last
+
+    def _commit(
+        self, tree: str, tag: str | None, batch: PackTransaction, *, wait: bool = True
+    ) -> FilesystemSnapshot:
         snapshot_id, now = uuid4(), datetime.now(UTC)
         ref = self.repository.commit(
-            tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch
+            tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch, wait=wait
         )
         git_dir = str(self.repository.git_dir)
         return FilesystemSnapshot(snapshot_id, now, ref, self.root, git_dir, tag)
 
 
-def view_commit(repository: Repository, commit: str, root: str) -> SnapshotFilesystem:
+def view_commit(
+    repository: Repository,
+    commit: str,
+    root: str,
+    tree: str | None = None,
+    like: SnapshotFilesystem | None = None,
+) -> SnapshotFilesystem:
     """Return the state of a commit in any repository, taken of the workspace at `root`.
+
+    Its `tree` may be known; what it shares with the state `like` is not read again.
 
     Raises:
         SnapshotRestoreError: The commit is missing or damaged.
     """
     try:
-        tree = repository.read_commit(commit).tree
+        tree = tree or repository.read_commit(commit).tree
     except SnapshotError as error:
         raise SnapshotRestoreError(str(error)) from error
-    return SnapshotFilesystem(repository.objects, tree, root)
+    found = SnapshotFilesystem(repository.objects, tree, root, like=like)
+    found.commit = commit
+    return found
 
 
 def _store_entry(batch: PackTransaction, place: Place) -> EntryState:
@@ -320,7 +336,7 @@ def _store_entry(batch: PackTransaction, place: Place) -> EntryState:
         kind = "directory" if stat.S_ISDIR(found.st_mode) else "special"
         return EntryState(kind, stat.S_IMODE(found.st_mode))
     with open_file(place) as descriptor:
-        blob, size = _add_file(batch, descriptor)
+        blob, size = _add_file(batch, descriptor, name)
     return EntryState("file", stat.S_IMODE(found.st_mode), size, blob)
 
 
@@ -330,13 +346,16 @@ def _store_blob(
     if descriptor is None:
         raise os_error(errno.ENOENT, path)
     try:
-        if _add_file(batch, descriptor)[0] != entry.blob:
+        if _add_file(batch, descriptor, path)[0] != entry.blob:
             raise os_error(errno.ESTALE, path, "Changed while it was stored")
     finally:
         os.close(descriptor)
 
 
-def _add_file(batch: PackTransaction, descriptor: int) -> tuple[str, int]:
-    size = os.fstat(descriptor).st_size
-    chunks = iter(lambda: os.read(descriptor, _CHUNK), b"")
-    return batch.add_blob(size, chunks), size
+def _add_file(batch: PackTransaction, descriptor: int, path: str) -> tuple[str, int]:
+    for _ in range(_MAX_ATTEMPTS):
+        size = os.fstat(descriptor).st_size
+        blob = store_content(batch, descriptor, size)
+        if blob is not None:
+            return blob, size
+    raise os_error(errno.EBUSY, path, "File keeps changing while it is stored")

@@ -1,34 +1,83 @@
-"""The difference of two snapshots as edits, and edits put into a snapshot.
+"""Edits: what differs between two snapshots, put into a tree or carried out in the directory.
 
-Equal subtrees are recognized by their ids and never entered.
+A commit's tree has two entries: `files`, the tree of the workspace, and `manifest.json`,
+which records what git trees cannot express. Equal subtrees are recognized by their ids and never
+entered. In the directory, edits go through the change engine.
 """
 
+import errno
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import (
+    SnapshotError,
+    SnapshotRestoreError,
+    StaleRestoreError,
+    WinkError,
+)
+from weakincentives.filesystem.base.state import State
+from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.diff import Diff
-from weakincentives.filesystem.host.snapshots.tree import store_commit_tree
-from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem, read_blob
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem, open_blob, read_blob
 from weakincentives.filesystem.manifest import (
     DEFAULT_PERMISSIONS,
     DIRECTORY_PERMISSIONS,
+    FILES,
+    MANIFEST,
     SnapshotManifest,
 )
+from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
     DIRECTORY,
     EXECUTABLE,
     FILE,
     LINK,
+    ObjectError,
+    ObjectStore,
     PackTransaction,
     TreeEntry,
     encode_tree,
 )
-from weakincentives.history import Edit, EntryState
-from weakincentives.posix import check_time, join, parents_of
+from weakincentives.history import (
+    ChangeConflictError,
+    ChangeRequest,
+    ChangeResult,
+    Edit,
+    EntryState,
+    KeepDisplaced,
+    LiveTree,
+    Policy,
+    RecordError,
+    change,
+    find_changes,
+    find_stale,
+    matches,
+    recover_change,
+    remove_abandoned,
+)
+from weakincentives.posix import (
+    MountPoints,
+    RootedDirectory,
+    check_time,
+    display_path,
+    is_hidden,
+    is_within,
+    join,
+    os_error,
+    parent_of,
+    parents_of,
+    shorten_path,
+)
 
+KIND = "restore"
+"""The kind of these changes in their records."""
+_log = logging.getLogger(__name__)
+_CHUNK_SIZE = 1024 * 1024
 _MAX_REPEATED = 1_000_000  # entries of trees that occur more than once
 _ABSENT = EntryState()
 _SPECIAL = EntryState("special")
@@ -56,6 +105,12 @@ def edits_between(
     return list(wanted.values())
 
 
+def differing_paths(one: SnapshotFilesystem, other: SnapshotFilesystem) -> list[str]:
+    """Return the paths that differ between two states, sorted."""
+    specials = set(one.manifest.specials) ^ set(other.manifest.specials)
+    return sorted({*specials, *(each.path for each in edits_between(one, other))})
+
+
 def entry_state(state: SnapshotFilesystem, path: str) -> EntryState:
     """Return the entry at a path of a snapshot; the size of a file is not known."""
     entry = state.entry(path)
@@ -75,21 +130,80 @@ def without_new_specials(changes: Diff) -> Diff:
 
 
 def put_entries(
-    state: SnapshotFilesystem, entries: Mapping[str, EntryState], batch: PackTransaction
+    state: SnapshotFilesystem | None,
+    entries: Mapping[str, EntryState],
+    add: Callable[[str, bytes], str],
 ) -> str:
-    """Return the commit tree of a state with other entries; their blobs are in `batch`.
+    """Return the commit tree of a state with other entries; the blobs of files are stored already.
 
-    A directory that an entry needs is created, and one that is absent goes with all in it.
+    `add` stores an object and returns its id. A directory that an entry needs is created, and
+    one that is absent goes with all in it. None is the empty state.
     """
-    files = _TreeEdit(state, batch).run(entries)
-    modes = {
-        path: mode for path, mode in state.manifest.modes.items() if not _is_hit(path, entries)
-    }
+    files = _TreeEdit(state, add).run(entries)
+    known = SnapshotManifest({}, ()) if state is None else state.manifest
+    modes = {path: mode for path, mode in known.modes.items() if not _is_hit(path, entries)}
     modes |= {path: each.mode for path, each in entries.items() if _is_noted(each)}
-    specials = [path for path in state.manifest.specials if not _is_hit(path, entries)]
+    specials = [path for path in known.specials if not _is_hit(path, entries)]
     specials += [path for path, each in entries.items() if each.kind == "special"]
     manifest = SnapshotManifest(modes, tuple(sorted(specials)))
-    return store_commit_tree(batch, files, batch.add("blob", manifest.encode()))
+    if state is not None and state.manifest_id and manifest == state.manifest:
+        return store_commit_tree(add, files, state.manifest_id)
+    return store_commit_tree(add, files, add("blob", manifest.encode()))
+
+
+def import_tree(state: State, objects: ObjectStore, batch: PackTransaction) -> str:
+    """Store everything in `state`; return the id of the commit's tree.
+
+    Of a pipe, socket or device only its existence is recorded.
+    """
+    entries: dict[str, EntryState] = {}
+    for _, children in state.directories("Import"):
+        for found in children.values():
+            blob = _store_blob(state, found, objects, batch) if found.is_file else ""
+            entries[found.path] = EntryState(
+                found.kind, found.permissions, blob=blob, target=found.link_target or ""
+            )
+    return put_entries(None, entries, batch.add)
+
+
+def select_tree(
+    snapshot: SnapshotFilesystem, leave_out: DerivedFiles | None, batch: PackTransaction
+) -> str:
+    """Return the tree of a snapshot without what `leave_out` contains; new trees are in `batch`.
+
+    Raises:
+        ObjectError: The snapshot is damaged.
+    """
+    if leave_out is None:
+        return snapshot.tree_id
+    left_out = [
+        path
+        for path in snapshot.manifest.specials
+        if FileStat(path, is_file=False, is_directory=False) in leave_out
+    ]
+    directories = [("", snapshot.files)]
+    for path, tree in directories:  # grows while it is iterated
+        check_time("Recording")
+        names = {each.name: each.mode == DIRECTORY for each in snapshot.tree(tree).values()}
+        derived = leave_out.find_names(path, names)
+        left_out += [join(path, name) for name in derived]
+        directories += [
+            (join(path, each.name), each.id)
+            for each in snapshot.tree(tree).values()
+            if each.mode == DIRECTORY and each.name not in derived
+        ]
+    if not left_out:
+        return snapshot.tree_id
+    return put_entries(snapshot, dict.fromkeys(left_out, _ABSENT), batch.add)
+
+
+def store_commit_tree(add: Callable[[str, bytes], str], files: str, manifest: str) -> str:
+    """Store the tree of a commit; `files` is a tree id, `manifest` a blob id."""
+    entries = (
+        TreeEntry(MANIFEST, FILE, manifest),
+        TreeEntry(FILES, DIRECTORY, files),
+    )
+    return add("tree", encode_tree(entries))
 
 
 class _Comparison:
@@ -160,57 +274,54 @@ class _Comparison:
 class _TreeEdit:
     """Rebuilds the trees above some entries."""
 
-    def __init__(self, state: SnapshotFilesystem, batch: PackTransaction) -> None:
+    def __init__(self, state: SnapshotFilesystem | None, add: Callable[[str, bytes], str]) -> None:
         self._state = state
-        self._batch = batch
+        self._add = add
         self._trees: dict[str, dict[str, TreeEntry]] = {}
 
     def run(self, entries: Mapping[str, EntryState]) -> str:
         """Return the tree of the files."""
-        self._open("")
-        for path in sorted(entries):
-            if entries[path].kind == "absent" and not self._has_parent(path):
-                continue  # it went with a directory above it
-            for parent in parents_of(path):
-                self._open(parent)
-            self._put(path, entries[path])
-        for directory in sorted(self._trees, key=_depth, reverse=True):
-            tree = self._batch.add("tree", encode_tree(self._trees[directory].values()))
-            if not directory:
-                return tree
+        tree = ""  # of the last directory, which is the root
+        self._trees[""] = {} if self._state is None else dict(self._state.tree(self._state.files))
+        for path, wanted in sorted(entries.items()):
+            is_new = wanted.kind != "absent"
+            # what is absent may have gone with a directory above it
+            if all(self._open(parent, is_new=is_new) for parent in parents_of(path)):
+                self._put(path, wanted)
+        for directory in sorted(self._trees, reverse=True):  # children first
+            tree = self._add("tree", encode_tree(self._trees[directory].values()))
+            if self._state is not None:
+                self._state.trees[tree] = self._trees[directory]
             parent, _, name = directory.rpartition("/")
-            self._trees[parent][name] = TreeEntry(name, DIRECTORY, tree)
-        return self._state.files
+            if directory:
+                self._trees[parent][name] = TreeEntry(name, DIRECTORY, tree)
+        return tree
 
-    def _has_parent(self, path: str) -> bool:
-        for parent in parents_of(path):
-            above, _, name = parent.rpartition("/")
-            entry = self._trees[above].get(name)
-            if parent not in self._trees and (entry is None or entry.mode != DIRECTORY):
-                return False
-            self._open(parent)
-        return True
-
-    def _open(self, directory: str) -> None:
+    def _open(self, directory: str, *, is_new: bool) -> bool:
+        """Open a directory for changes; return False if it is missing, and may not be new."""
         if directory not in self._trees:
             parent, _, name = directory.rpartition("/")
-            entry = self._state.entry("") if not directory else self._trees[parent].get(name)
-            tree = _tree_of(entry)
-            self._trees[directory] = {} if tree is None else dict(self._state.tree(tree))
+            tree = _tree_of(self._trees[parent].get(name))
+            if tree is None and not is_new:
+                return False
+            known = {} if tree is None or self._state is None else self._state.tree(tree)
+            self._trees[directory] = dict(known)
+        return True
 
     def _put(self, path: str, wanted: EntryState) -> None:
         parent, _, name = path.rpartition("/")
         if wanted.kind == "directory":
-            self._open(path)
+            self._open(path, is_new=True)
             return
-        for inner in [each for each in self._trees if f"{each}/".startswith(f"{path}/")]:
-            del self._trees[inner]
+        if path in self._trees:
+            for inner in [each for each in self._trees if f"{each}/".startswith(f"{path}/")]:
+                del self._trees[inner]
         self._trees[parent].pop(name, None)
         if wanted.kind == "file":
             mode = EXECUTABLE if wanted.mode & 0o100 else FILE
             self._trees[parent][name] = TreeEntry(name, mode, wanted.blob)
         elif wanted.kind == "symlink":
-            blob = self._batch.add("blob", os.fsencode(wanted.target))
+            blob = self._add("blob", os.fsencode(wanted.target))
             self._trees[parent][name] = TreeEntry(name, LINK, blob)
 
 
@@ -246,10 +357,157 @@ def _is_special(found: FileStat | None) -> bool:
     return found is not None and found.kind == "special"
 
 
-def _depth(path: str) -> int:
-    return path.count("/") + bool(path)
+def _store_blob(state: State, found: FileStat, objects: ObjectStore, batch: PackTransaction) -> str:
+    known = state.known_id(found)
+    if known is not None and objects.is_packed(known):
+        return known
+    with state.open(found.path) as content:
+        if content.size <= _CHUNK_SIZE:
+            return batch.add("blob", content.read(0, content.size))
+        size = content.size
+        chunks = (content.read(offset, _CHUNK_SIZE) for offset in range(0, size, _CHUNK_SIZE))
+        return batch.add_blob(size, chunks)
 
 
-def is_within(path: str, paths: Iterable[str]) -> bool:
-    """Return whether a path is at or below one of `paths`."""
-    return any(not parent or f"{path}/".startswith(f"{parent}/") for parent in paths)
+# --- carrying them out ---
+
+
+def restore_edits(
+    directory: RootedDirectory,
+    edits: Sequence[Edit],
+    target: SnapshotFilesystem,
+    *,
+    on_conflict: Policy,
+    durable: bool,
+    keep: KeepDisplaced,
+) -> ChangeResult:
+    """Carry out edits whose new content is in `target`: all of them or none.
+
+    Raises:
+        StaleRestoreError: A path is not as expected, and the policy is to refuse.
+        OSError: The disk failed, or a mount or a directory of somebody else is in the way.
+    """
+    _check_edits(directory, edits)
+    blobs = {each.path: each.after.blob for each in edits}
+
+    def open_content(path: str) -> Content:
+        try:
+            return open_blob(target.objects, blobs[path])
+        except ObjectError as error:
+            name = display_path(shorten_path(path))
+            raise ObjectError(f"{name!r} cannot be restored: {error}") from error
+
+    request = ChangeRequest(
+        edits, open_content, kind=KIND, on_conflict=on_conflict, durable=durable
+    )
+    try:
+        return change(directory, request, keep=keep)
+    except ChangeConflictError as error:
+        stale = {error.path, *find_stale(directory, edits)}
+        raise StaleRestoreError(sorted(map(display_path, stale))) from error
+
+
+def drop_done(
+    directory: RootedDirectory, edits: Sequence[Edit], paths: Sequence[str] | None = None
+) -> list[Edit]:
+    """Return the edits that are left: the others have happened already.
+
+    Directories above `paths` need only be there.
+    """
+    tree = LiveTree(directory)
+
+    def is_done(edit: Edit) -> bool:
+        if paths is not None and not is_within(edit.path, paths) and tree.is_directory(edit.path):
+            return True
+        return matches(tree, edit.path, edit.after)
+
+    try:
+        return [each for each in edits if not is_done(each)]
+    finally:
+        tree.close()
+
+
+def has_interrupted(directory: RootedDirectory) -> bool:
+    """Return whether a restore was interrupted by a crash, or could not be rolled back."""
+    return any(each.record.kind == KIND and not each.is_running for each in find_changes(directory))
+
+
+def recover_restores(directory: RootedDirectory, root: str) -> None:
+    """Finish what restores of dead processes have left; later saves are left alone.
+
+    Raises:
+        SnapshotRestoreError: That failed; the next recovery tries again.
+    """
+    try:
+        remove_abandoned(directory)
+        for pending in find_changes(directory):
+            if pending.record.kind == KIND and not pending.is_running:
+                if not pending.is_done:
+                    _log.warning("Finishing an interrupted restore: %r", root)
+                for each in recover_change(directory, pending).kept:
+                    _log.warning("%s", each)
+    except (OSError, RecordError) as error:
+        raise SnapshotRestoreError(
+            f"Failed to restore: an interrupted restore of {root!r} cannot be finished"
+            f" ({error}); fix that, or open the directory with read_only=True"
+        ) from error
+
+
+def check_recovered(directory: RootedDirectory, root: str) -> None:
+    """Raise SnapshotError if a restore was interrupted, and this may not recover it."""
+    if has_interrupted(directory):
+        raise SnapshotError(
+            f"An interrupted restore must be finished first: open for writing {root!r}"
+        )
+
+
+def usage_change(
+    edits: Sequence[Edit], here: SnapshotFilesystem, then: SnapshotFilesystem
+) -> tuple[int, int]:
+    """Return how many bytes and entries more there are after edits that lead from here to then."""
+    size = count = 0
+    for each in edits:
+        size += then.objects.size_of(each.after.blob) if each.after.blob else 0
+        size -= here.objects.size_of(each.before.blob) if each.before.blob else 0
+        count += (each.after.kind != "absent") - (each.before.kind != "absent")
+    return size, count
+
+
+def explain_store_error(error: Exception, root: str, git_dir: Path) -> Exception:
+    """Return an error that names a place, unless `error` names a visible one."""
+    if not isinstance(error, OSError) or isinstance(error, WinkError):
+        return error
+    name = "" if error.filename is None else os.fsdecode(error.filename)
+    if name and not name.startswith("/proc/") and not is_hidden(name):
+        return error
+    text = f"{error.strerror or 'Failed'} in the workspace, or in its store {git_dir}"
+    return os_error(error.errno or errno.EIO, root, text)
+
+
+def _check_edits(directory: RootedDirectory, edits: Sequence[Edit]) -> None:
+    """Check that no mount point and no directory of another user has to change.
+
+    Raises:
+        OSError: One has.
+    """
+    points = MountPoints(directory)
+    for edit in edits:
+        point = None if edit.before.kind == "absent" else points.find_below(edit.path)
+        if point is not None and edit.after.kind != "directory":
+            raise os_error(errno.EBUSY, point, "Another file system is mounted here")
+    new = {each.path for each in edits if each.before.kind == "absent"}
+    for parent in sorted({parent_of(each.path) for each in edits} - new):
+        try:
+            found, _ = directory.lstat(parent)
+        except OSError:
+            continue  # one that cannot be reached is made accessible, or is a conflict
+        if not _may_change(found):
+            raise os_error(errno.EPERM, parent, "Directory belongs to another user")
+
+
+def _may_change(found: os.stat_result) -> bool:
+    user = os.geteuid()
+    if not user or found.st_uid == user:
+        return True
+    in_group = found.st_gid in {os.getegid(), *os.getgroups()}
+    return bool(found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if in_group else 0)))

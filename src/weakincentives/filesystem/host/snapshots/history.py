@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from weakincentives.errors import SnapshotError, WinkError
-from weakincentives.filesystem.retention import select_old, snapshot_id_of
+from weakincentives.filesystem.base.state import select_old, snapshot_id_of
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import Repository, SnapshotProblem, StoreSize
 

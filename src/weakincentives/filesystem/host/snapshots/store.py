@@ -9,25 +9,33 @@ becomes a commit first, so each of them can be undone. Only a restore works with
 import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
 
-from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.errors import (
+    SnapshotError,
+    SnapshotRestoreError,
+    UnfinishedRestoreError,
+    WinkError,
+)
 from weakincentives.filesystem.base import ReadableFilesystem
-from weakincentives.filesystem.base.state import State, check_restorable
+from weakincentives.filesystem.base.state import State, check_restorable, check_snapshot
 from weakincentives.filesystem.host.snapshots.commits import (
-    PresentState,
     WorkspaceCommits,
     view_commit,
 )
-from weakincentives.filesystem.host.snapshots.edits import edits_between, entry_state, is_same
-from weakincentives.filesystem.host.snapshots.restore import (
+from weakincentives.filesystem.host.snapshots.edits import (
     check_recovered,
+    differing_paths,
     drop_done,
+    edits_between,
+    entry_state,
     explain_store_error,
     has_interrupted,
+    is_same,
     recover_restores,
     restore_edits,
     usage_change,
@@ -37,7 +45,6 @@ from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.host.snapshots.writer import TreeWriter
 from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import outermost
-from weakincentives.filesystem.retention import check_snapshot
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError, Repository, default_git_dir, is_object_id
 from weakincentives.history import Edit, EntryState, PathChange, Place, Policy
@@ -56,6 +63,8 @@ class RestoreResult(NamedTuple):
     """Whether the state before is stored, so that the restore can be undone."""
     changes: Sequence[PathChange] = ()
     """What was replaced; its content is in the store."""
+    is_whole: bool = False
+    """Whether everything that differed was replaced, and was as expected."""
 
 
 class CallStates(NamedTuple):
@@ -101,13 +110,15 @@ class SnapshotStore:
         self._root = root
         self._real_root = real_root
         self._git_dir = git_dir or default_git_dir(real_root)
-        self._tracker = ChangeTracker(directory, exclusive=exclusive)
+        self.tracker: ChangeTracker = ChangeTracker(directory, exclusive=exclusive)
         self._read_only = read_only
         self._lock = RLock()
         self._use = ExitStack()
         self._exclusive = exclusive
         self._commits: WorkspaceCommits | None = None  # None until the repository is open
         self._known: FilesystemSnapshot | None = None  # the last state that was stored
+        # what a restore has just changed, if that led from the last known state to this one
+        self._reverted: tuple[Sequence[PathChange], FilesystemSnapshot] | None = None
         self._is_unfinished = False  # whether a restore failed and could not be rolled back
         self.replaced: FilesystemSnapshot | None = None
         """The state before the last restore, if it was stored."""
@@ -123,19 +134,6 @@ class SnapshotStore:
 
     # --- change tracking ---
 
-    def invalidate(self) -> None:
-        """Note that anything in the directory may have changed."""
-        self._tracker.invalidate()
-
-    @property
-    def reported_programs(self) -> int:
-        """How many confined programs have changed the directory, or may have."""
-        return self._tracker.reported_programs
-
-    def changed_by_others(self, *, confined: bool) -> AbstractContextManager[None]:
-        """Trust nothing during the block: another program changes the directory."""
-        return self._tracker.changed_by_others(confined=confined)
-
     def touch(self, path: str) -> None:
         """Note that `path` is about to change.
 
@@ -147,11 +145,7 @@ class SnapshotStore:
                 f"A restore of {self._root!r} failed half-way and could not be rolled back:"
                 " take a snapshot to try again before you continue"
             )
-        self._tracker.touch(path)
-
-    def touch_undone(self, path: str) -> None:
-        """Note that a rollback is about to change `path`."""
-        self._tracker.touch(path)
+        self.tracker.touch(path)
 
     def blob_id(self, path: str) -> str | None:
         """Return the git blob id of a file, if its stat is still that of the last capture."""
@@ -159,8 +153,8 @@ class SnapshotStore:
             if not self._has_ids:
                 self._has_ids = True
                 if not self._overlaps_workspace(self._git_dir):
-                    self._tracker.load_ids(self._git_dir, root=os.fspath(self._real_root))
-        return self._tracker.blob_id(path)
+                    self.tracker.load_ids(self._git_dir, root=os.fspath(self._real_root))
+        return self.tracker.blob_id(path)
 
     # --- snapshots ---
 
@@ -170,14 +164,9 @@ class SnapshotStore:
         Raises:
             SnapshotError: It could not be taken.
         """
-        try:
-            with self._lock_repository() as commits:
-                self._known = commits.take(tag)
-                return self._known
-        except BackendUnavailableError as error:
-            raise _UnavailableSnapshotError(f"Failed to create snapshot: {error}") from error
-        except (OSError, ObjectError, SnapshotError) as error:
-            raise SnapshotError(f"Failed to create snapshot: {self._explain(error)}") from error
+        with self._translate("create snapshot", SnapshotError), self._lock_repository() as commits:
+            self._known = commits.take(tag)
+            return self._known
 
     def record(self, changes: Sequence[PathChange]) -> CallStates:
         """Store the states before and after a call that changed these paths.
@@ -185,14 +174,15 @@ class SnapshotStore:
         Raises:
             SnapshotError: They could not be stored.
         """
-        try:
-            with self._lock_repository() as commits:
-                return self._record(commits, changes)
-        except (OSError, ObjectError) as error:
-            raise SnapshotError(f"Failed to store a change: {self._explain(error)}") from error
+        with self._translate("store a change", SnapshotError), self._lock_repository() as commits:
+            return self._record(commits, changes)
 
     def _record(self, commits: WorkspaceCommits, changes: Sequence[PathChange]) -> CallStates:
         known = self._known or commits.take("before a call")
+        if self._reverted is not None and self._reverted[0] is changes:
+            self._known = self._reverted[1]
+            paths = tuple(sorted(each.path for each in changes))
+            return CallStates(known, self._known, paths, None, None, ())
         by_call = [each for each in changes if each.by_call]
         state, before = commits.view(known.commit_ref), known
         found = {each.path: each.before for each in by_call}
@@ -239,16 +229,8 @@ class SnapshotStore:
         Raises:
             SnapshotRestoreError: The snapshot is unknown or damaged.
         """
-        with self._lock:
-            try:
-                repository = self._repository_of(snapshot)
-                if self._commits is not None and repository is self._commits.repository:
-                    return self._commits.view(snapshot.commit_ref)
-                return view_commit(repository, snapshot.commit_ref, self._root)
-            except (OSError, ObjectError) as error:
-                raise SnapshotRestoreError(
-                    f"Failed to restore {snapshot}: {self._explain(error)}"
-                ) from error
+        with self._lock, self._translate(f"restore {snapshot}"):
+            return self._view(snapshot)[0]
 
     def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> list[str]:
         """Return the paths that differ between two snapshots.
@@ -257,11 +239,8 @@ class SnapshotStore:
             SnapshotRestoreError: A snapshot is unknown or damaged.
         """
         one, other = self.view(before), self.view(after)
-        try:
-            specials = set(one.manifest.specials) ^ set(other.manifest.specials)
-            return sorted({*specials, *(each.path for each in edits_between(one, other))})
-        except (OSError, ObjectError) as error:
-            raise SnapshotRestoreError(f"Failed to compare {before}: {error}") from error
+        with self._translate(f"compare {before}"):
+            return differing_paths(one, other)
 
     def changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
         """Return the paths that differ from `snapshot` now; None if that is not known."""
@@ -269,20 +248,18 @@ class SnapshotStore:
             with self._lock:
                 then = self.view(snapshot)
                 with self._lock_repository() as commits:
-                    here = commits.capture_only()
-                    specials = set(then.manifest.specials) - set(here.manifest.specials)
-                    return [*(each.path for each in edits_between(here, then)), *specials]
+                    return differing_paths(commits.capture_only(), then)
         except (OSError, ObjectError, SnapshotError):
             return None
 
     def restore(
         self,
-        snapshot: FilesystemSnapshot,
+        snapshot: FilesystemSnapshot | SnapshotFilesystem,
         *,
         paths: Sequence[str] | None = None,
         force: bool = False,
-        expect: FilesystemSnapshot | None = None,
-        check: Callable[[tuple[int, int]], None] = lambda _: None,
+        expect: FilesystemSnapshot | SnapshotFilesystem | None = None,
+        check: Callable[[tuple[int, int]], None] | None = None,
         before_replace: Callable[[str], None] | None = None,
     ) -> RestoreResult:
         """Restore everything, or only `paths`, to the state of `snapshot`.
@@ -291,7 +268,7 @@ class SnapshotStore:
         `before_replace` needs that state.
 
         Args:
-            snapshot: The state to restore.
+            snapshot: The state to restore: a snapshot, or the view of one.
             paths: Restore only these, and what is below them.
             force: Restore a snapshot of another directory too.
             expect: Change only what differs between this state and `snapshot`, and only if all of
@@ -305,25 +282,21 @@ class SnapshotStore:
             LimitExceededError: `check` raised it.
         """
         wanted = None if paths is None else outermost(paths)
-        try:
+        is_kept = before_replace is not None  # then this store needs all of it
+        with self._translate(f"restore {snapshot}"):
             self._directory.check()
-            check_snapshot(snapshot)
-            self._check_origin(snapshot, force=force)
-            with self._lock:
-                then = self.view(snapshot)
-                here = None if expect is None else self.view(expect)
-                with self._lock_repository() as commits:
-                    states = here, self._adopt(commits, snapshot, then)
-                    title = f"restore of {snapshot.snapshot_id}"
-                    return self._restore(commits, title, states, wanted, check, before_replace)
-        except (SnapshotRestoreError, LimitExceededError):
-            raise
-        except BackendUnavailableError as error:
-            raise _UnavailableRestoreError(f"Failed to restore {snapshot}: {error}") from error
-        except (OSError, ObjectError, SnapshotError) as error:
-            raise SnapshotRestoreError(
-                f"Failed to restore {snapshot}: {self._explain(error)}"
-            ) from error
+            if not isinstance(snapshot, SnapshotFilesystem):
+                check_snapshot(snapshot)
+                self._check_origin(snapshot, force=force)
+            with self._lock_repository() as commits:
+                here = None
+                if expect is not None:  # compared with what is there, so it has all bits
+                    here = self._adopt(commits, expect, is_kept=is_kept, with_rights=True)
+                states = here, self._adopt(commits, snapshot, is_kept=is_kept)
+                title = f"restore of {name_state(snapshot)}"
+                result = self._restore(commits, title, states, wanted, check, before_replace)
+                self._note_reverted(result, here, snapshot)
+                return result
 
     def _restore(
         self,
@@ -331,36 +304,58 @@ class SnapshotStore:
         title: str,
         states: tuple[SnapshotFilesystem | None, SnapshotFilesystem],
         paths: Sequence[str] | None,
-        check: Callable[[tuple[int, int]], None],
+        check: Callable[[tuple[int, int]], None] | None,
         before_replace: Callable[[str], None] | None,
     ) -> RestoreResult:
         """Restore the second of the `states`; the first is what to expect, if that is known."""
         (expected, target), present = states, None
         here = expected
         if here is None:
-            present = commits.take_present(f"before {title}")
-            here = commits.view_present(present)
-            self.replaced = present.snapshot
+            # only what others may have saved has to be on the disk before it is replaced
+            wait = not self._exclusive
+            present = commits.take_present(f"before {title}", wait=wait)
+            here, self.replaced = present.state, present.snapshot
         if paths is not None:
             check_restorable(State(here), State(target), paths)
-        edits = edits_between(here, target, paths)
+        edits = planned = edits_between(here, target, paths)
         if present is None:
-            edits = drop_done(self._directory, edits, paths)
-        check(usage_change(edits, _sizes_of(edits, here, target)))
+            edits = drop_done(self._directory, planned, paths)
+        if check is not None:
+            check(usage_change(edits, here, target))
         if before_replace is not None:
-            if present is not None and present.failure is not None and present.commit is None:
+            if present is not None and present.failure is not None and not here.commit:
                 raise present.failure
-            before_replace(_store_inverse(commits, edits, target, title))
+            before = here.commit if present is not None and paths is None else ""
+            before = before or _store_before(commits, edits, target, title)
+            before_replace(f"{before}:{target.commit}")
         policy = "take" if present else "refuse"
         displaced = self._change(commits, edits, (here, target), title, policy)
-        if present is not None:
-            self._warn_if_irreversible(present)
+        is_reversible = present is None or bool(here.commit)
+        if not is_reversible:
+            _log.warning(
+                "No room to keep the state before, so this restore cannot be undone: %r (%s)",
+                self._root,
+                present and present.failure,
+            )
         written = [each.path for each in edits if each.after.kind in ("file", "symlink")]
         changes = [
             PathChange(each.path, displaced.get(each.path, each.before), each.after)
             for each in edits
         ]
-        return RestoreResult(written, present is None or present.commit is not None, changes)
+        is_whole = paths is None and len(edits) == len(planned) and not displaced
+        return RestoreResult(written, is_reversible, changes, is_whole)
+
+    def _note_reverted(
+        self,
+        result: RestoreResult,
+        expected: SnapshotFilesystem | None,
+        target: FilesystemSnapshot | SnapshotFilesystem,
+    ) -> None:
+        """Note whether a restore led from the last known state to a stored one, as an undo does."""
+        known = "" if self._known is None else self._known.commit_ref
+        is_exact = expected is not None and expected.commit == known and result.is_whole
+        if is_exact and isinstance(target, FilesystemSnapshot) and self._has_own_store(target):
+            self._reverted = result.changes, target
 
     def replace(
         self,
@@ -379,12 +374,12 @@ class SnapshotStore:
         """
         try:
             with self._lock_repository() as commits:
-                here = commits.view(commits.take(f"before import of {name}").commit_ref)
-                target = commits.view(commits.import_state(state, f"import of {name}"))
-                edits = edits_between(here, target)
                 title = f"import of {name}"
+                here = commits.view(commits.take(f"before {title}").commit_ref)
+                target = commits.view(commits.import_state(state, title))
+                edits = edits_between(here, target)
                 if before_replace is not None:
-                    before_replace(_store_inverse(commits, edits, target, title))
+                    before_replace(f"{here.commit}:{target.commit}")
                 self._change(commits, edits, (here, target), title, "take")
                 return [each.path for each in edits if each.after.kind in ("file", "symlink")]
         except OSError as error:
@@ -402,15 +397,10 @@ class SnapshotStore:
             SnapshotRestoreError: It could not be restored.
         """
         first, _, second = commits.partition(":")
-        try:
-            with self._lock_repository() as store:
-                states = store.view(second), store.view(first)
-                edits = drop_done(self._directory, edits_between(*states))
-                self._change(store, edits, states, f"rollback to {first}", "skip")
-        except (OSError, ObjectError) as error:
-            raise SnapshotRestoreError(
-                f"Failed to return to {first}: {self._explain(error)}"
-            ) from error
+        with self._translate(f"return to {first}"), self._lock_repository() as store:
+            states = store.view(second), store.view(first)
+            edits = drop_done(self._directory, edits_between(*states))
+            self._change(store, edits, states, f"rollback to {first}", "skip")
 
     def list_edits(self, commits: str) -> Sequence[Edit]:
         """Return what differs between two commits, `A:B`, as edits that lead from A to B."""
@@ -427,20 +417,10 @@ class SnapshotStore:
         policy: Policy,
     ) -> Mapping[str, EntryState]:
         """Carry out edits; store and return what somebody saved at one of the paths meanwhile."""
-
-        def keep(files: Mapping[str, Place]) -> None:
-            self.displaced = commits.store_displaced(states[0], files, f"saved during a {title}")
-            _log.warning(
-                "Saved by somebody during a %s, and kept in snapshot %s: %s",
-                title,
-                self.displaced.snapshot_id,
-                ", ".join(map(display_path, files)),
-            )
-
         self.displaced = None
         if not edits:
             return {}
-        self._tracker.touch(*(each.path for each in edits))
+        self.tracker.touch(*(each.path for each in edits))
         try:
             result = restore_edits(
                 self._directory,
@@ -448,7 +428,7 @@ class SnapshotStore:
                 states[1],
                 on_conflict=policy,
                 durable=not self._exclusive,
-                keep=keep,
+                keep=partial(self._keep_displaced, commits, states[0], f"saved during a {title}"),
             )
         except BaseException as error:
             self._is_unfinished = has_interrupted(self._directory)
@@ -456,7 +436,7 @@ class SnapshotStore:
                 with suppress(SnapshotRestoreError):  # an interrupt may have ended the rollback
                     self.recover()
             if self._is_unfinished and isinstance(error, OSError):
-                raise SnapshotRestoreError(
+                raise UnfinishedRestoreError(
                     f"Failed to restore, and to roll back: {self._explain(error)};"
                     " the next snapshot or restore tries again"
                 ) from error
@@ -464,6 +444,23 @@ class SnapshotStore:
         for each in result.kept:
             _log.warning("%s", each)
         return result.displaced
+
+    def _keep_displaced(
+        self,
+        commits: WorkspaceCommits,
+        state: SnapshotFilesystem,
+        fact: str,
+        files: Mapping[str, Place],
+    ) -> None:
+        """Store what came out of a change; if that fails, the engine keeps it beside its path."""
+        names = ", ".join(map(display_path, files))
+        try:
+            self.displaced = commits.store_displaced(state, files, fact)
+        except (OSError, WinkError) as error:
+            _log.warning("Cannot store what somebody %s: %s: %s", fact, names, error)
+            raise
+        snapshot_id = self.displaced.snapshot_id
+        _log.warning("Kept in snapshot %s what somebody %s: %s", snapshot_id, fact, names)
 
     # --- the repository ---
 
@@ -488,11 +485,11 @@ class SnapshotStore:
         """Close the repository; the snapshots stay."""
         with self._lock:
             self._closed = True
-            self._tracker.close()
+            self.tracker.close()
             if self._commits is not None:
                 repository = self._commits.repository
                 with suppress(OSError):  # the repository was removed
-                    self._tracker.save_index(repository)
+                    self.tracker.save_index(repository)
                 self._use.close()
                 repository.close()
                 self._commits = None
@@ -503,21 +500,16 @@ class SnapshotStore:
         Raises:
             SnapshotError: It is ours, and cannot be removed.
         """
-        with self._lock:
-            try:
-                if self._commits is None:
-                    repository = self._unused_repository()
-                else:
-                    repository = self._commits.repository
-                self._use.close()
-                self._commits = None
-                self._tracker.forget()
-                if repository is not None:
-                    repository.remove()
-            except OSError as error:
-                raise SnapshotError(
-                    f"Failed to remove snapshots: {self._explain(error)}"
-                ) from error
+        with self._lock, self._translate("remove snapshots", SnapshotError):
+            if self._commits is None:
+                repository = self._unused_repository()
+            else:
+                repository = self._commits.repository
+            self._use.close()
+            self._commits = None
+            self.tracker.forget()
+            if repository is not None:
+                repository.remove()
 
     # --- steps ---
 
@@ -539,23 +531,24 @@ class SnapshotStore:
             self._check_outside(self._git_dir)
             repository = Repository.create(self._git_dir, root=self._real_root)
             self._use.enter_context(repository.prevent_removal())
-            self._commits = WorkspaceCommits(repository, self._directory, self._tracker, self._root)
+            self._commits = WorkspaceCommits(repository, self._directory, self.tracker, self._root)
         return self._commits
 
-    def _repository_of(self, snapshot: FilesystemSnapshot) -> Repository:
+    def _view(self, snapshot: FilesystemSnapshot) -> tuple[SnapshotFilesystem, Repository]:
+        """Return the state of a snapshot, and the repository that has it."""
         check_snapshot(snapshot)
         if not is_object_id(snapshot.commit_ref):
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not from the host")
         if self._has_own_store(snapshot):
-            repository = self._open().repository
-            repository.objects.refresh()  # another process may have removed it
-            return repository
+            commits = self._open()
+            return commits.view(snapshot.commit_ref), commits.repository
         try:
             git_dir = Path(snapshot.git_dir or "")
             self._check_outside(git_dir)
-            return Repository.open(git_dir)
+            repository = Repository.open(git_dir)
         except (SnapshotError, OSError, ValueError) as error:
             raise SnapshotRestoreError(f"Unknown snapshot: {error}") from error
+        return view_commit(repository, snapshot.commit_ref, self._root), repository
 
     def _unused_repository(self) -> Repository | None:
         """Return the repository without using it; None if it is missing or not ours."""
@@ -565,24 +558,48 @@ class SnapshotStore:
         return None
 
     def _adopt(
-        self, commits: WorkspaceCommits, snapshot: FilesystemSnapshot, then: SnapshotFilesystem
+        self,
+        commits: WorkspaceCommits,
+        snapshot: FilesystemSnapshot | SnapshotFilesystem,
+        *,
+        is_kept: bool,
+        with_rights: bool = False,
     ) -> SnapshotFilesystem:
-        """Return the state of a snapshot in this store; copy a foreign one."""
-        if self._has_own_store(snapshot):
+        """Return a state in this store; copy one of another store, and a view that is kept.
+
+        Unless `with_rights`, set-user-ID bits and the like are only those of a store that belongs
+        to this root.
+        """
+        if isinstance(snapshot, SnapshotFilesystem):
+            then, is_stored = snapshot, not is_kept
+        else:
+            then, repository = self._view(snapshot)
+            is_stored = repository is commits.repository
+            with_rights = with_rights or repository.root == str(self._real_root)
+        then = then if with_rights else then.without_rights()
+        if is_stored:
             return then
         if then.entry_count() > _MAX_ENTRIES:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it has more than {_MAX_ENTRIES} entries"
             )
-        return commits.view(commits.import_state(then, f"copy of {snapshot.snapshot_id}"))
+        return commits.view(commits.import_state(then, f"copy of {name_state(snapshot)}"))
 
-    def _warn_if_irreversible(self, present: PresentState) -> None:
-        if present.commit is None:
-            _log.warning(
-                "No room to keep the state before, so this restore cannot be undone: %r (%s)",
-                self._root,
-                present.failure,
-            )
+    @contextmanager
+    def _translate(
+        self, action: str, kind: type[SnapshotError] = SnapshotRestoreError
+    ) -> Generator[None, None, None]:
+        """Raise what a store or a disk raises as an error of the `kind`, with what failed."""
+        try:
+            yield
+        except (SnapshotRestoreError, LimitExceededError):
+            raise
+        except BackendUnavailableError as error:
+            is_restore = kind is SnapshotRestoreError
+            kind = _UnavailableRestoreError if is_restore else _UnavailableSnapshotError
+            raise kind(f"Failed to {action}: {error}") from error
+        except (OSError, ObjectError, SnapshotError) as error:
+            raise kind(f"Failed to {action}: {self._explain(error)}") from error
 
     def _explain(self, error: Exception) -> Exception:
         return explain_store_error(error, self._root, self._git_dir)
@@ -601,11 +618,13 @@ class SnapshotStore:
             )
 
     def _check_origin(self, snapshot: FilesystemSnapshot, *, force: bool) -> None:
+        if force or snapshot.root_path == self._root:
+            return
         try:
             is_ours = Path(snapshot.root_path).resolve() == self._real_root
         except (OSError, ValueError):
             is_ours = False
-        if is_object_id(snapshot.commit_ref) and not force and not is_ours:
+        if is_object_id(snapshot.commit_ref) and not is_ours:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it belongs to another workspace;"
                 " pass force=True to restore it here"
@@ -613,7 +632,7 @@ class SnapshotStore:
 
     def _has_own_store(self, snapshot: FilesystemSnapshot) -> bool:
         """Return whether a snapshot names this store, in whatever spelling, or none."""
-        if snapshot.git_dir is None:
+        if snapshot.git_dir is None or snapshot.git_dir == str(self._git_dir):
             return True
         try:
             return os.path.realpath(snapshot.git_dir) == os.path.realpath(self._git_dir)
@@ -626,27 +645,14 @@ class SnapshotStore:
         return real.is_relative_to(self._real_root) or self._real_root.is_relative_to(real)
 
 
-def _store_inverse(
+def name_state(state: FilesystemSnapshot | SnapshotFilesystem) -> str:
+    """Return the id of a snapshot, or that of the tree of a view."""
+    return state.tree_id if isinstance(state, SnapshotFilesystem) else str(state.snapshot_id)
+
+
+def _store_before(
     commits: WorkspaceCommits, edits: Sequence[Edit], target: SnapshotFilesystem, title: str
 ) -> str:
-    """Return two commits that differ in what edits change, to go back from the second."""
+    """Return a commit that differs from `target` in what edits change, to go back to."""
     before = {each.path: each.before for each in edits}
-    first = commits.store_entries(target, before, {}, f"before {title}")
-    second = commits.store_entries(target, {}, {}, f"after {title}")
-    return f"{first.commit_ref}:{second.commit_ref}"
-
-
-def _sizes_of(
-    edits: Sequence[Edit], here: SnapshotFilesystem, target: SnapshotFilesystem
-) -> dict[str, int]:
-    """Return the sizes of all blobs in edits."""
-    sizes = {
-        each.before.blob: here.objects.size_of(each.before.blob)
-        for each in edits
-        if each.before.blob
-    }
-    return sizes | {
-        each.after.blob: target.objects.size_of(each.after.blob)
-        for each in edits
-        if each.after.blob
-    }
+    return commits.store_entries(target, before, {}, f"before {title}").commit_ref

@@ -8,32 +8,34 @@ workspace or predates the last garbage collection is ignored.
 import hashlib
 import logging
 import os
+import struct
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
 import msgspec
 
 from weakincentives.filesystem.host.files import identity_of
 from weakincentives.filesystem.host.snapshots.capture import capture
-from weakincentives.filesystem.host.snapshots.tree import (
+from weakincentives.filesystem.host.snapshots.edits import store_commit_tree
+from weakincentives.filesystem.host.snapshots.nodes import (
     Captured,
     CapturedDirectory,
     CapturedFile,
     CapturedLink,
-    store_commit_tree,
 )
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.filesystem.host.snapshots.writer import WrittenTree
 from weakincentives.filesystem.manifest import SnapshotManifest
 from weakincentives.gitstore import ID_BYTES, PackTransaction, Repository
-from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
+from weakincentives.posix import PACK_CODEC, AtomicFile, RootedDirectory, fault_point, read_regular
 
 _INDEX_NAME = "wink-index"
-_MAGIC = b"wink-index 1\n"
+_MAGIC = b"wink-index 2\n"
 _DIGEST_SIZE = 20
+_SIZE = struct.Struct(">I")
 _MAX_BYTES = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
@@ -72,11 +74,11 @@ def load_index(path: Path, *, root: str, epoch: str | None) -> CapturedDirectory
     if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _digest(data[start:]):
         return None
     try:
-        index = _decoder.decode(memoryview(data)[start:])
+        index = _decoder.decode(_decompress(data[start:]))
         if index.root != os.fsencode(root) or epoch not in (None, index.epoch):
             return None
         return _decode_rows(index.rows)
-    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+    except (msgspec.MsgspecError, struct.error, ValueError, KeyError) as error:
         _log.warning("Cannot read the index %r: %s", str(path), error)
         return None
 
@@ -89,12 +91,23 @@ def save_index(path: Path, captured: CapturedDirectory, *, root: str, epoch: str
     data = _encoder.encode(_Index(os.fsencode(root), epoch, _encode_rows(captured)))
     if len(data) > _MAX_BYTES:
         return
+    packed = _SIZE.pack(len(data)) + PACK_CODEC.deflate(data)
     try:
-        with AtomicFile(path.parent, _MAGIC + _digest(data) + data) as file:
+        with AtomicFile(path.parent, _MAGIC + _digest(packed) + packed) as file:
             fault_point("index.written")
             file.name(path)
     except OSError as error:
         _log.warning("Cannot write the index %r: %s", str(path), error)
+
+
+def _decompress(packed: bytes) -> bytes:
+    (size,) = _SIZE.unpack_from(packed)
+    data = (
+        PACK_CODEC.inflate(memoryview(packed)[_SIZE.size :], size) if size <= _MAX_BYTES else None
+    )
+    if data is None:
+        raise ValueError("It does not have the size that it says")
+    return data
 
 
 def count_changes(before: CapturedDirectory | None, after: CapturedDirectory) -> int:
@@ -164,6 +177,7 @@ class CaptureResult:
     tree: str
     manifest: str
     epoch: str
+    losses: int
     touched: frozenset[str]
     invalidations: int
     is_watched: bool
@@ -183,15 +197,16 @@ class ChangeTracker:
         self._exclusive = exclusive
         self._last: CapturedDirectory | None = None
         self._earlier: CapturedDirectory | None = None  # of another process, until there is a last
-        self._tree = ""
+        self.tree: str = ""
+        """The tree of its commit."""
         self._manifest = ""
-        self._epoch = ""
+        self._epoch, self._losses = "", 0
         self._touched: set[str] = set()
         self._uncaptured: set[str] = set()  # touched before a capture that was not accepted yet
         self._saved: CapturedDirectory | None = None
         self._invalidations = 0
         self._captured_invalidations = 0  # how many of them the last capture covers
-        self._watch_lock = Lock()
+        self._watch_lock = RLock()
         self._watcher: ChangeWatcher | None = None
         self._can_watch = exclusive
         self._is_watched = False  # whether a walk has added all watches while no program ran
@@ -240,20 +255,30 @@ class ChangeTracker:
         with self._watch_lock:
             self._stop_watching()
 
+    def is_unchanged(self, repository: Repository) -> bool:
+        """Return whether everything is as in the last capture, known without a look."""
+        repository.objects.refresh(closely=True)
+        with self._watch_lock:
+            if not self._running:
+                self._collect()
+            is_touched = self._running or self._touched or self._uncaptured
+        is_complete = self._captured_invalidations == self._invalidations
+        is_stored = self._last is not None and self._losses == repository.objects.losses
+        return self._exclusive and is_stored and is_complete and not is_touched
+
     def capture(
         self,
         repository: Repository,
         batch: PackTransaction,
         written: WrittenTree | None = None,
     ) -> CaptureResult:
-        """Capture the directory; new objects are added to `batch`.
+        """Capture the directory; new objects are added to `batch`, which has just begun.
 
         What was just `written` is not looked at; the objects of that capture are in `batch`.
         """
-        repository.objects.refresh(closely=True)
-        epoch = f"{repository.epoch()} {repository.objects.losses}"
+        epoch, losses = repository.epoch(), repository.objects.losses
         # after another garbage collection or loss, stored objects may be gone
-        last = self._last if epoch == self._epoch else None
+        last = self._last if (epoch, losses) == (self._epoch, self._losses) else None
         if last is None and written is not None:
             prior = written.captured
         else:
@@ -277,17 +302,20 @@ class ChangeTracker:
         if is_alone and watcher is not None:
             watcher.forget_new(touched if trusted else None)
         is_watched = is_alone and watcher is not None and not trusted
-        tree = self._tree
+        tree = self.tree
         manifest = self._manifest
         if last is None or found.notes != last.notes:
             manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
         if found is not last:
-            tree = store_commit_tree(batch, found.id, manifest)
-        return CaptureResult(found, tree, manifest, epoch, touched, invalidations, is_watched)
+            tree = store_commit_tree(batch.add, found.id, manifest)
+        return CaptureResult(
+            found, tree, manifest, epoch, losses, touched, invalidations, is_watched
+        )
 
     def accept(self, result: CaptureResult) -> None:
         """Make `result` the last capture; its objects must be stored."""
-        self._last, self._tree, self._epoch = result.directory, result.tree, result.epoch
+        self._last, self.tree = result.directory, result.tree
+        self._epoch, self._losses = result.epoch, result.losses
         self._earlier = None
         self._manifest = result.manifest
         self._uncaptured -= result.touched
@@ -408,12 +436,6 @@ class ChangeTracker:
 
 def _object_keys(captured: CapturedDirectory) -> Iterator[bytes]:
     """Yield the binary id of every object of a capture."""
-    pending: list[CapturedDirectory] = [captured]
-    while pending:
-        directory = pending.pop()
-        yield directory.entry[-ID_BYTES:]
-        for child in directory.children.values():
-            if isinstance(child, CapturedDirectory):
-                pending.append(child)
-            else:
-                yield child.entry[-ID_BYTES:]
+    yield captured.entry
+    for directory in captured.directories():
+        yield from (child.entry[-ID_BYTES:] for child in directory.children.values())

@@ -6,17 +6,19 @@ Blobs are inflated as they are read; a large one is never loaded as a whole.
 import errno
 import hashlib
 import os
+import stat
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
+from copy import copy
 from functools import partial
 from operator import itemgetter
-from threading import Lock
+from typing import Self
 
 import msgspec
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import Primitives, ReadableFilesystem, content_hash
+from weakincentives.filesystem.host.files import LineIndexes
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import (
     DIRECTORY_PERMISSIONS,
@@ -39,8 +41,9 @@ from weakincentives.gitstore import (
     TreeEntry,
     decode_tree,
 )
-from weakincentives.posix import check_time, join, os_error, parents_of
+from weakincentives.posix import check_time, display_path, join, os_error, parents_of
 
+_PLAIN_BITS = 0o777
 _CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two points to resume inflating from
 
 
@@ -163,16 +166,21 @@ class _LargeBlob(Content):
         self._buffer = b""
 
 
-_MAX_LINE_INDEXES = 64  # blobs whose line index is cached
-
-
 class SnapshotFilesystem(ReadableFilesystem):
     """The state of one commit, read-only."""
 
     def __init__(
-        self, objects: ObjectStore, tree: str, root: str, *, limits: Limits = DEFAULT_LIMITS
+        self,
+        objects: ObjectStore,
+        tree: str,
+        root: str,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        like: "SnapshotFilesystem | None" = None,
     ) -> None:
         """Read the commit's `tree`, taken of the workspace at `root`.
+
+        What it shares with the state `like`, in the same store, is not read again.
 
         Raises:
             SnapshotRestoreError: The tree does not have our layout, or is damaged.
@@ -181,21 +189,26 @@ class SnapshotFilesystem(ReadableFilesystem):
         self._objects = objects
         self._root = root
         self.tree_id: str = tree
-        self._trees: dict[str, dict[str, TreeEntry]] = {}
-        self._line_indexes = _LineIndexes()
+        self.commit: str = ""
+        """The commit, if this is the state of one."""
+        self.trees: dict[str, dict[str, TreeEntry]] = {} if like is None else like.trees
+        """Entries by name of each directory that was read, by its id."""
+        self._line_indexes = LineIndexes()
         try:
             top = self.tree(tree)
             self.files: str = top[FILES].id
             self.manifest_id: str = top[MANIFEST].id
             self._unequal: tuple[str, frozenset[str]] = self.manifest_id, frozenset()
-            self.manifest: SnapshotManifest = SnapshotManifest.decode(
-                self._objects.read(top[MANIFEST].id)[1]
-            )
+            self.manifest: SnapshotManifest = self._read_manifest(like)
             self._specials = frozenset(self.manifest.specials)
         except (KeyError, ValueError, msgspec.ValidationError) as error:
             raise SnapshotRestoreError(
                 f"Failed to restore: the snapshot is damaged ({error})"
             ) from None
+
+    def __str__(self) -> str:
+        """Return the tree and the workspace, for messages."""
+        return f"state {self.tree_id[:12]} of {display_path(self._root)}"
 
     @property
     def root(self) -> str:
@@ -207,12 +220,26 @@ class SnapshotFilesystem(ReadableFilesystem):
         """The store that has its content."""
         return self._objects
 
+    def without_rights(self) -> Self:
+        """Return the state without set-user-ID and set-group-ID bits, and sticky bits of files."""
+        modes = dict(self.manifest.modes)
+        for path, mode in modes.items():
+            if mode & ~_PLAIN_BITS:
+                entry = self.entry(path)
+                is_directory = entry is not None and entry.mode == DIRECTORY
+                modes[path] = mode & (_PLAIN_BITS | stat.S_ISVTX if is_directory else _PLAIN_BITS)
+        if modes == self.manifest.modes:
+            return self
+        found = copy(self)
+        found.manifest, found.manifest_id = SnapshotManifest(modes, self.manifest.specials), ""
+        return found
+
     def tree(self, tree: str) -> dict[str, TreeEntry]:
         """Return the entries of a tree by name."""
-        found = self._trees.get(tree)
+        found = self.trees.get(tree)
         if found is None:
             entries = decode_tree(self.tree_content(tree))
-            found = self._trees[tree] = {entry.name: entry for entry in entries}
+            found = self.trees[tree] = {entry.name: entry for entry in entries}
         return found
 
     def tree_content(self, tree: str) -> bytes:
@@ -221,6 +248,11 @@ class SnapshotFilesystem(ReadableFilesystem):
         if kind != "tree":
             raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
         return data
+
+    def _read_manifest(self, like: "SnapshotFilesystem | None") -> SnapshotManifest:
+        if like is not None and like.manifest_id == self.manifest_id:
+            return like.manifest
+        return SnapshotManifest.decode(self._objects.read(self.manifest_id)[1])
 
     def entry_count(self) -> int:
         """Count files, links and directories; a tree that occurs twice counts twice.
@@ -357,27 +389,12 @@ def _special(path: str) -> FileStat:
     return FileStat(path, is_file=False, is_directory=False, permissions=0o644)
 
 
-class _LineIndexes:
-    """A bounded cache of line indexes by blob."""
-
-    def __init__(self) -> None:
-        self._indexes: OrderedDict[str, LineIndex] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, blob: str) -> LineIndex:
-        with self._lock:
-            index = self._indexes.setdefault(blob, LineIndex())
-            while len(self._indexes) > _MAX_LINE_INDEXES:
-                self._indexes.popitem(last=False)
-        return index
-
-
 class _IndexedContent(Content):
     """A blob whose line index is cached."""
 
     __slots__ = ("_blob", "_content", "_indexes")
 
-    def __init__(self, content: Content, blob: str, indexes: _LineIndexes) -> None:
+    def __init__(self, content: Content, blob: str, indexes: LineIndexes) -> None:
         self._content = content
         self._blob = blob
         self._indexes = indexes

@@ -1,33 +1,45 @@
 """Fill a new directory and capture it in the same pass: each file is read and written once.
 
 Nothing is atomic or synced, because nobody else sees the directory before it is complete, and
-because it can be filled again.
+because it can be filled again. Small files are copied by another process, so that a large copy
+keeps two processors busy. It gets names and open directories, never a path. What it does not
+copy, and everything that it was asked to copy when it ended early, is left to the caller.
 """
 
 import os
+import select
+import socket
 import stat
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
 
+from weakincentives import posix
 from weakincentives.filesystem.host.files import Identity, identity_of, outlast_timestamp
-from weakincentives.filesystem.host.snapshots.copy_worker import FileBatch, remove_uncertain
-from weakincentives.filesystem.host.snapshots.tree import (
+from weakincentives.filesystem.host.snapshots.nodes import (
     Captured,
     CapturedDirectory,
     CapturedFile,
     CapturedLink,
-    directory_entry,
     sort_as_git,
-    tree_content,
+    store_directory,
 )
 from weakincentives.filesystem.text import Content
 from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
+    RECORD,
     RootedDirectory,
     check_time,
     create_small,
+    encode_names,
     join,
     read_small,
+    remove_partial,
     set_permissions,
     write_piece,
 )
@@ -35,6 +47,129 @@ from weakincentives.posix import (
 _CHUNK_SIZE = 1024 * 1024
 _OWNER_ACCESS = 0o700
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SCRIPT = (sys.executable, "-I", "-S", str(Path(posix.__file__).with_name("small_files.py")))
+_MAX_PENDING = 2  # requests: one that is worked on, and the next
+_MAX_SECONDS = 60.0  # without a part of a response
+_BUFFER = 256 * 1024
+
+
+class CopiedFile(NamedTuple):
+    """A file that the worker has copied."""
+
+    identity: Identity
+    blob: bytes
+    """Git's object id of the content."""
+    size: int
+    deflated: bytes
+    """The content as a zlib stream."""
+
+
+@dataclass(slots=True)
+class FileBatch:
+    """Files of one directory to copy, and what was copied so far; None for what was not."""
+
+    directory: str
+    names: list[str]
+    copied: list[CopiedFile | None] = field(default_factory=list[CopiedFile | None])
+
+
+class CopyWorker:
+    """Copies batches of files in another process; one that fails does nothing more."""
+
+    def __init__(self) -> None:
+        """Start the process."""
+        self._pending: deque[FileBatch] = deque()
+        self._connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection.settimeout(_MAX_SECONDS)
+        self._process: subprocess.Popen[bytes] | None = None
+        with other:
+            try:
+                self._process = subprocess.Popen(
+                    _SCRIPT,
+                    stdin=other.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # an interrupt at the terminal is not for it
+                    env={},
+                    cwd="/",
+                )
+            except OSError:
+                self._connection.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        self._stop()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes another batch now."""
+        return self._process is not None and len(self._pending) < _MAX_PENDING
+
+    def submit(self, batch: FileBatch, source: int, target: int) -> bool:
+        """Ask for a copy of files between open directories; return False if it is not possible."""
+        try:
+            socket.send_fds(self._connection, [encode_names(batch.names)], [source, target])
+        except OSError:
+            self._stop()
+            return False
+        self._pending.append(batch)
+        return True
+
+    def receive(self, *, wait: bool = False) -> Iterator[FileBatch]:
+        """Yield the batches that are done; with `wait`, all of them.
+
+        After a failure, all are done, and those that are not complete have fewer results than
+        names.
+        """
+        while self._pending and self._process is not None and (wait or self._is_readable()):
+            batch = self._pending[0]
+            if self._read(batch) and len(batch.copied) == len(batch.names):
+                yield self._pending.popleft()
+        if self._process is None:
+            while self._pending:
+                yield self._pending.popleft()
+
+    def _is_readable(self) -> bool:
+        return bool(select.select([self._connection], [], [], 0)[0])
+
+    def _read(self, batch: FileBatch) -> bool:
+        try:
+            part = self._connection.recv(_BUFFER)
+        except OSError:
+            part = b""
+        if not part:
+            self._stop()
+            return False
+        batch.copied += _decode(part)
+        return True
+
+    def _stop(self) -> None:
+        """End the process, and wait until it changes nothing any more."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        self._connection.close()
+
+
+def _decode(part: bytes) -> Iterator[CopiedFile | None]:
+    offset = 0
+    while offset < len(part):
+        size, length, blob, *identity = RECORD.unpack_from(part, offset)
+        start = offset + RECORD.size
+        offset = start + length
+        device, inode, file_size, modified, changed, mode = identity
+        found = (device, inode, file_size, modified, changed, mode)
+        yield CopiedFile(found, blob, size, part[start:offset]) if length else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +184,12 @@ class WrittenTree:
 
     def settle(self, directory: RootedDirectory) -> None:
         """Let every later change of a file show in its stat, or else forget that stat."""
-        if not outlast_timestamp(directory.descriptor, self.changed_ns):
-            _forget_unstable(self.captured)
+        if outlast_timestamp(directory.descriptor, self.changed_ns):
+            return
+        for each in self.captured.directories():
+            for child in each.children.values():
+                if isinstance(child, CapturedFile) and child.identity is not None:
+                    child.update_identity(child.identity)
 
 
 class TreeWriter:
@@ -127,13 +266,14 @@ class TreeWriter:
                 continue
             data, found = read
             identity = create_small(target, name, data, found)
-            self._add_file(directory, name, self._batch.add_small_blob(data), identity)
+            self._add_file(directory, name, bytes.fromhex(self._batch.add("blob", data)), identity)
             yield True
 
     def add_copied(self, batch: FileBatch) -> list[bool]:
         """Add what a worker has copied; return for each name whether it was copied."""
-        if len(batch.copied) < len(batch.names):
-            remove_uncertain(batch, self.open_directory(batch.directory))
+        for name in batch.names[len(batch.copied) :]:
+            # what a worker that failed may have left of a file that it did not report
+            remove_partial(self.open_directory(batch.directory), name)
         done = [False] * len(batch.names)
         for number, copied in enumerate(batch.copied):
             if copied is not None:
@@ -164,9 +304,7 @@ class TreeWriter:
 
     def _complete(self, path: str, permissions: int) -> CapturedDirectory:
         children = sort_as_git(self._children.pop(path))
-        tree = self._batch.add("tree", tree_content(children))
-        entry = directory_entry(path.rpartition("/")[2], tree)
-        return CapturedDirectory(entry, children, permissions, frozenset())
+        return store_directory(self._batch.add, path, children, permissions)
 
     def _enter(self, path: str) -> tuple[int, str]:
         """Return the open parent directory of `path`, and the name in it."""
@@ -202,14 +340,3 @@ def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
         yield piece
     # there may be a hole at its end; a file that was cut meanwhile gets no zeros
     os.ftruncate(descriptor, written)
-
-
-def _forget_unstable(captured: CapturedDirectory) -> None:
-    """Forget the stat of each file that could change without a visible change of its stat."""
-    pending = [captured]
-    while pending:
-        for child in pending.pop().children.values():
-            if isinstance(child, CapturedDirectory):
-                pending.append(child)
-            elif isinstance(child, CapturedFile) and child.identity is not None:
-                child.update_identity(child.identity)

@@ -1,58 +1,31 @@
-"""Git trees of a workspace: the commit layout, captured nodes, and the import of a state.
+"""Captured entries of a directory, as nodes of a tree.
 
-A commit's tree has two entries: `files`, the tree of the workspace, and `manifest.json`,
-which records what git trees cannot express. Captured nodes are immutable except for the
-remembered stat of a file or directory. Each holds its own entry in the parent's tree, so a
-directory with one change is encoded without visiting its other children.
+They are immutable except for the remembered stat of a file or directory. Each holds its own entry
+in the parent's git tree, so a directory with one change is encoded without visiting its other
+children.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self, TypeAlias
 
 import msgspec
 
-from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.host.files import Identity, is_stable
 from weakincentives.filesystem.manifest import (
     DEFAULT_PERMISSIONS,
     DIRECTORY_PERMISSIONS,
-    FILES,
-    MANIFEST,
-    SnapshotManifest,
 )
-from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
     DIRECTORY,
     EXECUTABLE,
     FILE,
     LINK,
-    ObjectStore,
-    PackTransaction,
-    TreeEntry,
     encode_entry,
-    encode_tree,
     entry_id,
     entry_key,
 )
-
-_CHUNK_SIZE = 1024 * 1024
-
-
-# --- the commit layout ---
-
-
-def store_commit_tree(batch: PackTransaction, files: str, manifest: str) -> str:
-    """Store the tree of a commit; `files` is a tree id, `manifest` a blob id."""
-    entries = (
-        TreeEntry(MANIFEST, FILE, manifest),
-        TreeEntry(FILES, DIRECTORY, files),
-    )
-    return batch.add("tree", encode_tree(entries))
-
-
-# --- captured nodes ---
 
 
 class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
@@ -179,8 +152,19 @@ class CapturedDirectory:
     def specials(self) -> tuple[str, ...]:
         """The paths of all pipes, sockets and devices below, sorted."""
         if self._specials is None:
-            self._specials = tuple(sorted(_iterate_specials(self)))
+            noted = _walk_notes(self)
+            found = [prefix + name for prefix, each in noted for name in each.special_names]
+            self._specials = tuple(sorted(found))
         return self._specials
+
+    def directories(self) -> "Iterator[CapturedDirectory]":
+        """Yield this directory and all below it."""
+        pending = [self]
+        while pending:
+            directory = pending.pop()
+            yield directory
+            below = directory.children.values()
+            pending += [child for child in below if isinstance(child, CapturedDirectory)]
 
     def reuse_notes(self, other: "CapturedDirectory") -> None:
         """Take over the modes and specials of a directory with the same notes."""
@@ -191,24 +175,23 @@ class CapturedDirectory:
 Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
 
 
-def directory_entry(name: str, tree: str) -> bytes:
-    """Return the tree entry of a directory; the root has no name and is in no tree."""
-    encoded = bytes.fromhex(tree)
-    return encode_entry(name, DIRECTORY, encoded) if name else encoded
+def store_directory(
+    add: Callable[[str, bytes], str],
+    path: str,
+    children: dict[str, Captured],
+    permissions: int,
+    special_names: frozenset[str] = frozenset(),
+) -> CapturedDirectory:
+    """Store the tree of `children`, which are in git's order, by `add`; return the directory."""
+    tree = bytes.fromhex(add("tree", b"".join([child.entry for child in children.values()])))
+    name = path.rpartition("/")[2]
+    entry = encode_entry(name, DIRECTORY, tree) if name else tree  # the root is in no tree
+    return CapturedDirectory(entry, children, permissions, special_names)
 
 
 def sort_as_git(children: dict[str, Captured]) -> dict[str, Captured]:
     """Return the children in git's order."""
-    return dict(sorted(children.items(), key=_git_key))
-
-
-def tree_content(children: dict[str, Captured]) -> bytes:
-    """Return the content of the git tree of `children`, which are in git's order."""
-    return b"".join([child.entry for child in children.values()])
-
-
-def _git_key(item: tuple[str, Captured]) -> bytes:
-    return entry_key(item[1].entry)
+    return dict(sorted(children.items(), key=lambda item: entry_key(item[1].entry)))
 
 
 def _digest_notes(directory: CapturedDirectory) -> bytes:
@@ -240,61 +223,3 @@ def _iterate_modes(top: CapturedDirectory) -> Iterator[tuple[str, int]]:
                 isinstance(child, CapturedDirectory) and child.permissions != DIRECTORY_PERMISSIONS
             ):
                 yield prefix + name, child.permissions
-
-
-def _iterate_specials(top: CapturedDirectory) -> Iterator[str]:
-    for prefix, directory in _walk_notes(top):
-        for name in directory.special_names:
-            yield prefix + name
-
-
-# --- the import of a state ---
-
-
-def import_tree(state: State, objects: ObjectStore, batch: PackTransaction) -> str:
-    """Store everything in `state`; return the id of the commit's tree.
-
-    Of a pipe, socket or device only its existence is recorded.
-    """
-    specials: list[str] = []
-    modes: dict[str, int] = {}
-    listings = list(state.directories("Import"))
-    trees: dict[str, str] = {}
-    for path, children in reversed(listings):  # parents come before their children
-        entries: list[TreeEntry] = []
-        for name, found in children.items():
-            if found.is_directory:
-                entries.append(TreeEntry(name, DIRECTORY, trees.pop(found.path)))
-            elif found.is_file:
-                mode = EXECUTABLE if found.permissions & 0o100 else FILE
-                entries.append(TreeEntry(name, mode, _store_blob(state, found, objects, batch)))
-            elif found.link_target is not None:
-                target = os.fsencode(found.link_target)
-                entries.append(TreeEntry(name, LINK, batch.add("blob", target)))
-            if found.kind == "special":
-                specials.append(found.path)
-            elif _has_other_permissions(found):
-                modes[found.path] = found.permissions
-        trees[path] = batch.add("tree", encode_tree(entries))
-    manifest = SnapshotManifest(modes, tuple(sorted(specials)))
-    return store_commit_tree(batch, trees[""], batch.add("blob", manifest.encode()))
-
-
-def _has_other_permissions(found: FileStat) -> bool:
-    """Return whether git cannot express the permissions."""
-    if found.is_symlink:
-        return False
-    plain = {DIRECTORY_PERMISSIONS} if found.is_directory else DEFAULT_PERMISSIONS
-    return found.permissions not in plain
-
-
-def _store_blob(state: State, found: FileStat, objects: ObjectStore, batch: PackTransaction) -> str:
-    known = state.known_id(found)
-    if known is not None and objects.is_packed(known):
-        return known
-    with state.open(found.path) as content:
-        if content.size <= _CHUNK_SIZE:
-            return batch.add("blob", content.read(0, content.size))
-        size = content.size
-        chunks = (content.read(offset, _CHUNK_SIZE) for offset in range(0, size, _CHUNK_SIZE))
-        return batch.add_blob(size, chunks)

@@ -13,29 +13,31 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Self
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError
 from weakincentives.gitstore import (
     FILE,
-    EmbeddedPack,
     LayeredObjects,
     ObjectError,
     ObjectStore,
     PackedObjects,
     PackError,
+    PackReader,
     PackTransaction,
     Repository,
     TreeEntry,
+    decode_tree,
     encode_tree,
     hash_object,
 )
 from weakincentives.history.log import LogError, Record, RecordLog
+from weakincentives.history.steps import TimelineError
 from weakincentives.posix import open_regular
-from weakincentives.runtime.timeline.steps import TimelineError
 
-SIGNATURE = b"wink-steps 1\n"
+SIGNATURE = b"wink-steps 2\n"
 """The first bytes of the log; the number is the version of the format."""
 HEADER, STEP, PACK, INDEX, END = b"H", b"S", b"P", b"I", b"E"
 PIECE_SIZE = 4 * 1024 * 1024
@@ -44,71 +46,48 @@ _MAX_EMBEDDED = 1024 * 1024  # bytes of new objects in a record
 _STEPS = "steps"
 _USERS = "steps.lock"
 _LENGTH = struct.Struct(">I")
-_OBJECT = struct.Struct(">20sIB")  # id, stored size and depth of an object in a record
-_SPLICE = struct.Struct(">20sII")  # id of a similar object, what to keep of its start and end
-_KEY = 20  # bytes of an id
-_MAX_DEPTH = 64  # splices of splices
-_MIN_SPLICE = 512  # bytes of an object
-MAX_SPLICE = 8 * 1024 * 1024
-"""Bytes of the largest object of which only what differs is stored."""
+_OBJECT = struct.Struct(">20sI")  # id and size of an object in a record
 _MAX_PAYLOADS = 4  # records that are held in memory
+_MAX_COMPUTED = 64 * 1024 * 1024  # bytes of trees in memory
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _EARLIER = b"wink-timeline "  # nothing that has this format was released
-
-
-class Embedded(NamedTuple):
-    """An object in a record: whole if its depth is 0, or else what differs from another one."""
-
-    data: bytes
-    depth: int = 0
 
 
 class StepObjects:
     """The new content of one step: what is small is for its record, the rest in a pack."""
 
     def __init__(
-        self,
-        begin_pack: Callable[[], PackTransaction],
-        is_known: Callable[[str], bool],
-        splice: Callable[[str, bytes], Embedded | None],
+        self, begin_pack: Callable[[], PackTransaction], is_known: Callable[[str], bool]
     ) -> None:
         """Store what is not known.
 
         Args:
             begin_pack: Called if there is too much for a record.
             is_known: Returns whether a record has an object.
-            splice: Returns how content differs from that of an object; None if by too much.
         """
         self._begin_pack = begin_pack
         self._is_known = is_known
-        self._splice = splice
         self.known: set[str] = set()
         """Further content that is stored already, by id."""
         self._left = _MAX_EMBEDDED
-        self.embedded: dict[str, Embedded] = {}
+        self.embedded: dict[str, bytes] = {}
         self.packed: dict[str, None] = {}
-        self._pack: PackTransaction | None = None
-
-    @property
-    def pack(self) -> PackTransaction | None:
+        self.pack: PackTransaction | None = None
         """The pack, if something is in it."""
-        return self._pack
 
     def __contains__(self, object_id: str) -> bool:
         """Return whether an object is stored already, or with this step."""
         is_new = object_id in self.embedded or object_id in self.packed
         return is_new or object_id in self.known or self._is_known(object_id)
 
-    def add(self, data: bytes, similar: str | None = None) -> str:
-        """Add a blob, of which there may be a similar one; return its id."""
+    def add(self, data: bytes) -> str:
+        """Add a blob; return its id."""
         object_id = hash_object("blob", data)
-        if object_id == similar or object_id in self:
+        if object_id in self:
             return object_id
-        stored = None if similar is None or self._left < 0 else self._splice(similar, data)
-        stored = stored or Embedded(data)
-        if len(stored.data) <= self._left:
-            self._left -= len(stored.data)
-            self.embedded[object_id] = stored
+        if len(data) <= self._left:
+            self._left -= len(data)
+            self.embedded[object_id] = data
         else:
             self.packed[self._open().add("blob", data)] = None
         return object_id
@@ -129,20 +108,20 @@ class StepObjects:
         return self._open()
 
     def _open(self) -> PackTransaction:
-        if self._pack is None:
-            self._pack = self._begin_pack()
-        return self._pack
+        if self.pack is None:
+            self.pack = self._begin_pack()
+        return self.pack
 
     def take_pack(self) -> PackTransaction:
         """Return the pack, to be stored by the caller."""
         pack = self.begin()
-        self._pack = None
+        self.pack = None
         return pack
 
     def close(self) -> None:
         """Drop what was not stored; idempotent."""
-        if self._pack is not None:
-            self._pack.__exit__(None, None, None)
+        if self.pack is not None:
+            self.pack.__exit__(None, None, None)
 
 
 class _Place(NamedTuple):
@@ -151,7 +130,6 @@ class _Place(NamedTuple):
     offset: int
     start: int
     size: int
-    depth: int
 
 
 class StoredStep(NamedTuple):
@@ -187,7 +165,8 @@ class HistoryStore:
         self.is_complete: bool = path.is_dir()
         """Whether a file has all its steps, so far as it was read; a directory may grow."""
         self.computed: dict[str, tuple[str, bytes]] = {}
-        """Objects that are not stored, by id: kind and content."""
+        """Objects that follow from others and are not stored, by id: kind and content."""
+        self._computed_size = 0
         self._stack = ExitStack()
         self._places: dict[str, _Place] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
@@ -284,7 +263,7 @@ class HistoryStore:
         payloads: list[bytes] = []
 
         def encode(number: int) -> bytes:
-            payloads.append(_encode(make(number), embedded))
+            payloads.append(encode_step(make(number), embedded))
             return payloads[0]
 
         number = self.log.append(STEP, encode)
@@ -295,7 +274,29 @@ class HistoryStore:
         """Return where the content of the next step is collected."""
         assert self.repository is not None
         begin_pack = self.repository.objects.begin_pack
-        return StepObjects(begin_pack, self._places.__contains__, self._splice)
+        return StepObjects(begin_pack, self._places.__contains__)
+
+    def compute(self, kind: str, data: bytes) -> str:
+        """Hold an object that is not stored, to be read like the others; return its id."""
+        object_id = hash_object(kind, data)
+        if object_id not in self.computed:
+            self.computed[object_id] = kind, data
+            self._computed_size += len(data)
+        return object_id
+
+    def trim(self, tree: str) -> bool:
+        """Forget the computed objects that a tree does not need, if they are large together."""
+        if self._computed_size <= _MAX_COMPUTED:
+            return False
+        before, self.computed, self._computed_size = self.computed, {}, 0
+        pending = [tree]
+        while pending:
+            object_id = pending.pop()
+            if object_id in before and object_id not in self.computed:
+                kind, data = before[object_id]
+                self.compute(kind, data)
+                pending += [each.id for each in decode_tree(data)] if kind == "tree" else []
+        return True
 
     def keep(self, tree: str, pack: PackTransaction) -> None:
         """Store a pack, and keep what a tree refers to."""
@@ -318,48 +319,14 @@ class HistoryStore:
 
     def _find(self, object_id: str) -> tuple[str, bytes] | None:
         """Return an object that is computed, or in the record of a step."""
-        if object_id in self.computed or object_id not in self._places:
-            return self.computed.get(object_id)
-        splices: list[bytes] = []
-        base, depth = self._read_base(), _MAX_DEPTH + 1
         place = self._places.get(object_id)
-        # content may be in a pack and in a later step too, which may refer to it
-        while place is not None and not base.is_packed(object_id):
-            if place.depth >= depth:
-                raise ObjectError(f"Object refers to a later one: {object_id!r}")
-            depth = place.depth
-            splices.append(self._stored(object_id, place))
-            if not depth:
-                break
-            object_id = splices[-1][:_KEY].hex()
-            place = self._places.get(object_id)
-        content = splices.pop() if depth == 0 else base.read(object_id)[1]
-        for each in reversed(splices):
-            content = _apply_splice(content, each)
-        return "blob", content
-
-    def _stored(self, object_id: str, place: "_Place") -> bytes:
-        """Return an object as it is in a record."""
+        if object_id in self.computed or place is None:
+            return self.computed.get(object_id)
         try:
-            return self._payload(place.offset)[place.start : place.start + place.size]
+            payload = self._payload(place.offset)
         except LogError as error:
             raise ObjectError(f"Object is damaged: {object_id!r}: {error}") from error
-
-    def _splice(self, similar: str, data: bytes) -> Embedded | None:
-        """Return how content differs from that of an object; None if it is stored whole."""
-        place = self._places.get(similar)
-        depth = 1 if place is None else place.depth + 1
-        if depth > _MAX_DEPTH or not _MIN_SPLICE <= len(data) <= MAX_SPLICE:
-            return None
-        with suppress(ObjectError):
-            if self.objects.size_of(similar) > MAX_SPLICE:
-                return None
-            _, before = self.objects.read(similar)
-            start, stop = _shared_ends(before, data)
-            if (len(data) - start - stop) * 2 < len(data):
-                head = _SPLICE.pack(bytes.fromhex(similar), start, stop)
-                return Embedded(head + data[start : len(data) - stop], depth)
-        return None
+        return "blob", payload[place.start : place.start + place.size]
 
     def _payload(self, offset: int) -> bytes:
         found = self._payloads.get(offset)
@@ -377,9 +344,9 @@ class HistoryStore:
         at = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
         data = payload[_LENGTH.size : at]
         while at + _OBJECT.size <= len(payload):
-            key, size, depth = _OBJECT.unpack_from(payload, at)
+            key, size = _OBJECT.unpack_from(payload, at)
             at += _OBJECT.size
-            self._places.setdefault(key.hex(), _Place(record.offset, at, size, depth))
+            self._places.setdefault(key.hex(), _Place(record.offset, at, size))
             at += size
         return data
 
@@ -399,7 +366,7 @@ class HistoryStore:
             raise ObjectError(f"The pack has lost a part: {str(self.path)!r}")
         size = sum(size for _, size in pieces)
         try:
-            return PackedObjects(EmbeddedPack(self._read_pack, size, index, str(self.path)))
+            return PackedObjects(PackReader(self._read_pack, size, index, str(self.path)))
         except PackError as error:
             raise ObjectError(f"The files of the steps are damaged: {error}") from error
 
@@ -435,44 +402,9 @@ def _refuse_earlier(path: Path) -> None:
         )
 
 
-def _apply_splice(content: bytes, splice: bytes) -> bytes:
-    """Return the content that differs from another one as `splice` says."""
-    if len(splice) < _SPLICE.size:
-        raise ObjectError("A step has content that is cut off")
-    _, start, stop = _SPLICE.unpack_from(splice)
-    if start + stop > len(content):
-        raise ObjectError("A step has content that does not fit to an earlier one")
-    return content[:start] + splice[_SPLICE.size :] + content[len(content) - stop :]
-
-
-def _shared_ends(before: bytes, after: bytes) -> tuple[int, int]:
-    """Return how many bytes both begin with, and how many of the others both end with."""
-    most = min(len(before), len(after))
-    start = _shared_length(before, after, most)
-    stop = _shared_length(before[start:][::-1], after[start:][::-1], most - start)
-    return start, stop
-
-
-def _shared_length(first: bytes, second: bytes, most: int) -> int:
-    """Return how many bytes both begin with; halving, because comparing bytes is fast."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            most = middle - 1
-    return low
-
-
-def _encode(step: bytes, embedded: Mapping[str, Embedded]) -> bytes:
-    """Return the payload of a record: a step and its objects."""
+def encode_step(step: bytes, embedded: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """Return the payload of a record: a step and the objects in it."""
     parts = [_LENGTH.pack(len(step)), step]
-    for object_id, (data, depth) in embedded.items():
-        parts += [_OBJECT.pack(bytes.fromhex(object_id), len(data), depth), data]
+    for object_id, data in embedded.items():
+        parts += [_OBJECT.pack(bytes.fromhex(object_id), len(data)), data]
     return b"".join(parts)
-
-
-def encode_step(step: bytes) -> bytes:
-    """Return the payload of a step whose objects are elsewhere."""
-    return _encode(step, {})
