@@ -12,6 +12,7 @@ from benchmarks.peers import NOT_INSTALLED
 from benchmarks.stage import Stage
 
 PROCESS = "python -I -c"
+HERE = "exec in this process"
 
 
 def run_process(code: str) -> str:
@@ -20,6 +21,14 @@ def run_process(code: str) -> str:
     program = "\n".join([*lines, f"print(repr({last}))"])
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
     return done.stdout.strip()
+
+
+def run_here(code: str) -> str:
+    """Run code in this process, which nothing protects."""
+    *lines, last = code.strip().split("\n")
+    names: dict[str, object] = {}
+    exec("\n".join(lines), names)
+    return repr(eval(last, names))
 
 
 class Interpreters:

@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.goals import at_most
 from benchmarks.harness import Absent, Case, Contender, Goal, Role, Workload, expect
-from benchmarks.peer_evaluators import PROCESS, Interpreters, run_new_monty, run_process
+from benchmarks.peer_evaluators import (
+    HERE,
+    PROCESS,
+    Interpreters,
+    run_here,
+    run_new_monty,
+    run_process,
+)
 from benchmarks.stage import Stage
 from weakincentives.contrib.evaluation import (
     ENGINES,
@@ -15,7 +22,6 @@ from weakincentives.contrib.evaluation import (
     find_problem,
 )
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.sandbox import BubblewrapSandbox, Sandbox, SandboxUnavailableError
 
 CODE = """
 counts = {}
@@ -24,14 +30,18 @@ for word in "the quick brown fox jumps over the lazy dog in the end".split():
 sorted(counts.items(), key=lambda each: (-each[1], each[0]))[0]
 """
 ANSWER = "('the', 3)"
-GOALS: dict[str, tuple[Goal, ...]] = {"monty": (at_most(0.001),), "asteval": (at_most(0.02),)}
-LIMITS = {"monty": "bare monty pool", "asteval": "asteval in this process"}
+GOALS: dict[str, tuple[Goal, ...]] = {
+    "python": (at_most(0.015),),
+    "asteval": (at_most(0.02),),
+    "monty": (at_most(0.001),),
+}
+LIMITS = {"python": HERE, "monty": "bare monty pool", "asteval": "asteval in this process"}
 
 
 def cases(stage: Stage) -> Iterator[Case]:
     """A word count, with an engine that has run something before, and with a new one."""
     interpreters = Interpreters(stage)
-    others = interpreters.warm() | {PROCESS: run_process}
+    others = interpreters.warm() | {HERE: run_here, PROCESS: run_process}
     absent = tuple(interpreters.absent)
     root = str(stage.scratch())
     for name in ENGINES:
@@ -66,34 +76,24 @@ def _contender(name: str, role: Role, run: Callable[[str], str | None]) -> Conte
 
 
 def _warm(stage: Stage, root: str, name: str) -> "Callable[[str], str | None] | Absent":
-    sandbox = _sandbox(stage, root, name)
-    if (problem := find_problem(name, sandbox=sandbox)) is not None:
+    if (problem := find_problem(name)) is not None:
         return Absent("ours", problem)
-    evaluator = Evaluator(stage.keep(create_engine(name, sandbox=sandbox)))
+    evaluator = Evaluator(stage.keep(create_engine(name)))
     workspace = FilesystemWorkspace(stage.keep(HostFilesystem(root)))
     return lambda code: evaluator.evaluate(EvalParams(code), workspace).value_repr
 
 
 def _cold(stage: Stage, root: str, name: str) -> "Callable[[str], str | None] | Absent":
-    if (problem := find_problem(name, sandbox=_sandbox(stage, root, name))) is not None:
+    if (problem := find_problem(name)) is not None:
         return Absent("ours", problem)
     workspace = FilesystemWorkspace(stage.keep(HostFilesystem(root)))
 
     def run(code: str) -> str | None:
         with Stage() as once:
-            engine = once.keep(create_engine(name, sandbox=_sandbox(once, root, name)))
+            engine = once.keep(create_engine(name))
             return Evaluator(engine).evaluate(EvalParams(code), workspace).value_repr
 
     return run
-
-
-def _sandbox(stage: Stage, root: str, name: str) -> Sandbox | None:
-    if not ENGINES[name].needs_sandbox:
-        return None
-    try:
-        return stage.keep(BubblewrapSandbox(root))
-    except SandboxUnavailableError:
-        return None
 
 
 WORKLOAD = Workload("W15", "one call of evaluate_python", cases)

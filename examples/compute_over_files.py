@@ -1,7 +1,6 @@
 """`evaluate_python`: an agent computes over files with code instead of in its head.
 
-Needs an engine, for example that of the extra monty: `pip install 'weakincentives[monty]'`. Run
-it anywhere: `python examples/compute_over_files.py`. Code that fails writes nothing, and the
+Run it anywhere: `python examples/compute_over_files.py`. Code that fails writes nothing, and the
 model gets the line, the error and what was printed.
 """
 

@@ -3,13 +3,11 @@
     python -m scripts.evaluate_attacks [ENGINE...]
 
 A hog must end in a result within six seconds, while this process stays small and responsive, and
-leave no process. A way out must not get anything: no secret, no file outside, no connection, and
-no internals of ours in anything that a model could read.
+leave no process. A way out must not get anything: no secret, no file outside, no connection.
 """
 
 import ctypes
 import os
-import re
 import sys
 import threading
 import time
@@ -19,8 +17,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from scripts.escapes import KEY_VARIABLE, SECRET, Stage, make_stage
-from scripts.hostile_code import ESCAPES, HOGS, REACHED, STOLEN
-from scripts.steps import ROOT
+from scripts.hostile_code import ESCAPES, HOGS, STOLEN
 from weakincentives.contrib.evaluation import (
     DEFAULT_EVAL_LIMITS,
     ENGINES,
@@ -33,7 +30,6 @@ from weakincentives.contrib.evaluation import (
     render_result,
 )
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.sandbox import BubblewrapSandbox
 
 MAX_GROWTH = 50 * 1024**2
 MAX_SECONDS = 6.0
@@ -43,7 +39,6 @@ _BEAT = 0.02
 _STEADY = 25  # beats
 _SPARES = 8  # processes that engines and sandboxes may keep ready beyond those at first
 _SUBREAPER = 36
-_INTERNALS = re.compile(r"weakincentives|site-packages| at 0x[0-9a-f]+|<module '|File \"/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +67,9 @@ class Arena:
 
     def try_escape(self, code: str) -> str | None:
         """Return what code got that tries to get out; None if nothing."""
-        return self.find_loot(code, self.run(code))
+        return self.find_loot(self.run(code))
 
-    def find_loot(self, code: str, result: EvalResult) -> str | None:
+    def find_loot(self, result: EvalResult) -> str | None:
         """Return what code got by a result, or did outside; None if nothing."""
         text = self._read_text(result)
         planted = self.stage.directory / "planted"
@@ -87,26 +82,13 @@ class Arena:
         if self.stage.secret.read_text() != SECRET:
             self.stage.secret.write_text(SECRET)
             return "changed the secret"
-        if SECRET in text or STOLEN in text:
-            return "got the secret"
-        if self.evaluator.engine.bypasses_filesystem:
-            return None  # CPython shows its own internals, and those of the sandbox
-        return self._find_internals(self.fill(code), text)
+        # what it reaches within its own process is nothing special
+        return "got the secret" if SECRET in text or STOLEN in text else None
 
     def _read_text(self, result: EvalResult) -> str:
         """Return everything that a model or a log could get to read."""
         shown = render_result(result, self.evaluator.engine.language)
         return f"{shown}\n{astuple(result)}"
-
-    def _find_internals(self, code: str, text: str) -> str | None:
-        """Return a sign of the host in the output, which the code did not contain itself."""
-        if REACHED in text or "root:x:0" in text:
-            return "reached internals"
-        for place in (str(self.stage.directory), str(ROOT), sys.prefix):
-            if place in text and place not in code:
-                return "learned a host path"
-        found = _INTERNALS.search(text)
-        return f"showed {found[0]!r}" if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +116,7 @@ def open_arena(
         (stage.workspace / "out").symlink_to("..")
         before = len(find_processes())
         with ExitStack() as exits:
-            needs_sandbox = ENGINES[name].needs_sandbox
-            sandbox = (
-                exits.enter_context(BubblewrapSandbox(stage.workspace)) if needs_sandbox else None
-            )
-            engine = create_engine(name, sandbox=sandbox)
+            engine = create_engine(name)
             exits.callback(engine.close)
             fs = HostFilesystem(stage.workspace)
             yield Arena(Evaluator(engine, limits=limits), FilesystemWorkspace(fs), stage)

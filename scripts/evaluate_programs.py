@@ -25,7 +25,6 @@ from weakincentives.contrib.evaluation import (
 )
 from weakincentives.contrib.evaluation.params import DEFAULT_EVAL_LIMITS, EvalLimits, EvalParams
 from weakincentives.filesystem import Filesystem, HostFilesystem
-from weakincentives.sandbox import BubblewrapSandbox
 
 STORED = DIRECTORY.with_suffix(".json")
 GUIDE = ROOT / "docs" / "evaluate.md"
@@ -62,13 +61,11 @@ class Bench:
 def open_bench(
     name: str, *, limits: EvalLimits = DEFAULT_EVAL_LIMITS
 ) -> Generator[Bench, None, None]:
-    """Open an engine on an empty workspace; CPython runs in bubblewrap."""
+    """Open an engine on an empty workspace."""
     with ExitStack() as exits:
         root = exits.enter_context(tempfile.TemporaryDirectory(prefix="wink-evaluate-"))
         fs = HostFilesystem(root)
-        needs_sandbox = ENGINES[name].needs_sandbox
-        sandbox = exits.enter_context(BubblewrapSandbox(root)) if needs_sandbox else None
-        engine = create_engine(name, sandbox=sandbox)
+        engine = create_engine(name)
         exits.callback(engine.close)
         yield Bench(Evaluator(engine, limits=limits), fs)
 

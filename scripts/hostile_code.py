@@ -553,6 +553,92 @@ for path in ("/etc/passwd", "/etc/shadow", "../../../../../../etc/shadow"):
     "read a file outside with pathlib": (
         "from pathlib import Path\nprint(Path('../home/id_ed25519').read_text())"
     ),
+    "open without the replaced function": """
+import io, os, posix
+for read in (
+    lambda: io.FileIO("{home}/id_ed25519").read(),
+    lambda: os.read(posix.open("{home}/id_ed25519", 0), 99),
+    lambda: os.read(os.open("{home}/id_ed25519", os.O_RDONLY), 99),
+    lambda: open.__closure__[0].cell_contents("{home}/id_ed25519").read(),
+):
+    try:
+        print(read())
+    except OSError as error:
+        print(error)
+""",
+    "system calls without Python": """
+import ctypes
+call = ctypes.CDLL(None, use_errno=True).syscall
+descriptor = max(call(257, -100, b"{home}/id_ed25519", 0), call(2, b"{home}/id_ed25519", 0))
+buffer = ctypes.create_string_buffer(99)
+call(0, descriptor, buffer, 99)
+print(descriptor, buffer.value)
+if call(41, 2, 1, 0) >= 0 or call(57) >= 0 or call(101, 16, {pid}, 0, 0) >= 0:
+    print("STO" + "LEN")
+""",
+    "file of a library in C": """
+import sqlite3
+sqlite3.connect("{directory}/planted").execute("create table t (x)")
+""",
+    "source of a module": """
+import importlib.machinery, linecache, tokenize
+print(linecache.getlines("{home}/id_ed25519"))
+for read in (tokenize.open, importlib.machinery.SourceFileLoader("x", "").get_data):
+    try:
+        print(read("{home}/id_ed25519"))
+    except OSError as error:
+        print(error)
+""",
+    "thread": """
+import io, threading
+def read():
+    print(io.FileIO("{home}/id_ed25519").read())
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+""",
+    "program without a shell": """
+import _posixsubprocess, os, subprocess
+for run in (
+    lambda: subprocess.run(["touch", "{directory}/planted"]),
+    lambda: os.posix_spawn("/usr/bin/touch", ["touch", "{directory}/planted"], {}),
+    lambda: os.execv("/usr/bin/touch", ["touch", "{directory}/planted"]),
+    os.fork,
+):
+    try:
+        run()
+    except OSError as error:
+        print(error)
+""",
+    "calls that the code sends itself": """
+import base64, json, os, struct
+def ask(function, *arguments):
+    data = json.dumps({"kind": "call", "function": function, "arguments": arguments}).encode()
+    os.write(3, struct.pack(">I", len(data)) + data)
+    reply = json.loads(os.read(3, 65536)[4:])
+    value = reply.get("value")
+    return base64.b64decode(value) if function in ("zone", "read_bytes") and value else reply
+print(ask("read_text", "../home/id_ed25519"), ask("read_bytes", "link"))
+print(ask("write_text", "../planted", "x", "overwrite"), ask("list", ".."))
+print(ask("module", "../../home/id_ed25519"), ask("module", "os./../../home/id_ed25519"))
+print(ask("zone", "{home}/id_ed25519"), ask("zone", "../../../{home}/id_ed25519"))
+print(ask("__init__", "x"), ask("_fs", "x"))
+""",
+    "outcome that the code sends itself": """
+import json, os, struct
+outcome = {"value": "x", "globals": {"x": "1"}, "writes": [["../planted", "x", "create"]]}
+data = json.dumps({"kind": "done", "outcome": outcome, "pid": 1}).encode()
+os.write(3, struct.pack(">I", len(data)) + data)
+""",
+    "limits raised": """
+import resource
+for kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+    try:
+        resource.setrlimit(kind, (2**40, 2**40))
+        print("STO" + "LEN")
+    except (OSError, ValueError) as error:
+        print(error)
+""",
     "read through a link": "print(read_text('link'))",
     "read through a link with open": "print(open('out/home/id_ed25519').read())",
     "read through a new link": (

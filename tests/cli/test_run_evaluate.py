@@ -28,7 +28,7 @@ def test_a_model_evaluates_code_in_the_copy_and_the_run_can_be_replayed(
     steps = script(evaluate(), evaluate("write_text('b', '')\n1 / 0"), "Two lines.")
     done = run(wink, project, steps, "--evaluate", "auto", "--sandbox", "none", "--apply")
     assert done.code == 0
-    assert "The model can evaluate Python code, with the engine monty." in done.err
+    assert "The model can evaluate Python code, with the engine python." in done.err
     subject = "lines = read_text('calc.py').splitlines() (3 lines)"
     assert f"evaluate_python  {subject} · count.txt" in done.err
     assert "failed evaluate_python" in done.err
@@ -42,13 +42,17 @@ def test_a_model_evaluates_code_in_the_copy_and_the_run_can_be_replayed(
     assert (replayed.code, replayed.err) == (0, "Replayed 2 tool calls, all the same.\n")
 
 
-def test_the_engine_python_runs_in_the_sandbox_of_the_commands(
+def test_code_imports_modules_of_the_workspace_and_needs_no_sandbox(
     wink: Wink, project: Path, script: Script
 ):
     code = f"import calc\n{CODE}\ncalc.mean([1, 2, 3])"
     steps = script(evaluate(code, "python"), "Done.")
     done = run(
-        wink, project, steps, "--evaluate", "python", "--dialect", "openai", "--json", "--apply"
+        wink,
+        project,
+        steps,
+        *("--evaluate", "python", "--sandbox", "none"),
+        *("--dialect", "openai", "--json", "--apply"),
     )
     started, tool = done.events[0], next(each for each in done.events if each["event"] == "tool")
     assert started["evaluate"] == "python"
@@ -56,16 +60,15 @@ def test_the_engine_python_runs_in_the_sandbox_of_the_commands(
     assert tool["message"].startswith("Value: 1.5")
     assert tool["paths"] == ["count.txt"]
     assert (project / "count.txt").read_text() == "2"
-    assert wink("replay", "last").code == 0
-    without = wink("replay", "last", "--sandbox", "none", "--json")
-    assert (without.code, without.last["replayed"], len(without.last["skipped"])) == (0, [], 1)
+    replayed = wink("replay", "last", "--sandbox", "none", "--json")
+    assert (replayed.code, len(replayed.last["replayed"]), replayed.last["skipped"]) == (0, 1, [])
 
 
-def test_without_a_name_the_first_engine_that_is_available_is_used(
+def test_without_a_name_the_engine_that_computes_what_python_computes_is_used(
     wink: Wink, project: Path, script: Script
 ):
     done = run(wink, project, script(evaluate(), "Done."), "--evaluate", "--json")
-    assert done.events[0]["evaluate"] == "monty"
+    assert done.events[0]["evaluate"] == "python"
 
 
 def test_without_the_option_there_is_no_such_tool(wink: Wink, project: Path, script: Script):
@@ -82,9 +85,8 @@ def test_a_missing_extra_ends_the_run_with_the_command_that_gets_it(
     done = run(wink, project, script("Done."), "--evaluate", "monty")
     assert done.code == 2
     assert "pip install 'weakincentives[monty]'" in done.err
-    nothing = run(wink, project, script("Done."), "--evaluate", "auto", "--sandbox", "none")
-    assert nothing.code == 2
-    assert "The engine 'python' needs a sandbox" in nothing.err
+    default = run(wink, project, script("Done."), "--evaluate", "auto", "--sandbox", "none")
+    assert default.code == 0
     doctor = wink("doctor", "--json", "--workspace", project)
     engines = {each["name"]: each for each in doctor.last["checks"] if each["group"] == "engines"}
     assert engines.keys() == ENGINES.keys()

@@ -26,10 +26,11 @@ from weakincentives.contrib.evaluation import (
     EvalParams,
     EvalResult,
     PythonEngine,
-    create_engine,
+    choose_engine,
 )
 from weakincentives.contrib.replay import assert_replays, replay
 from weakincentives.contrib.tools import FilesystemSection, VfsToolsSection, VirtualFileSystem
+from weakincentives.contrib.tools.context import Dialect
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
 from weakincentives.contrib.tools.evaluation import (
     EVALUATION_TOOL_SPECS,
@@ -37,8 +38,8 @@ from weakincentives.contrib.tools.evaluation import (
     evaluation_tools,
 )
 from weakincentives.contrib.tools.sections import AstevalSection, EvaluationSection
-from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import filesystem_tools
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     Diff,
     Filesystem,
@@ -67,9 +68,9 @@ LOG = "error: disk\ninfo: start\nerror: net\n"
 
 
 @pytest.fixture(scope="module")
-def monty() -> Iterator[Engine]:
+def engine() -> Iterator[Engine]:
     """Return one engine for all tests: nothing of a call is left for the next."""
-    engine = create_engine("monty")
+    engine = choose_engine()
     yield engine
     engine.close()
 
@@ -101,10 +102,10 @@ def encode(dialect: DialectName, request: EvalParams) -> tuple[str, Any] | None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_call_of_every_dialect_gives_the_same_result(monty: Engine, dialect: DialectName):
+def test_the_call_of_every_dialect_gives_the_same_result(engine: Engine, dialect: DialectName):
     files = InMemoryFilesystem()
     files.write("log.txt", LOG)
-    outcome = call(monty, files, CODE, dialect=dialect)
+    outcome = call(engine, files, CODE, dialect=dialect)
     result = outcome.result.value
     assert isinstance(result, EvalResult)
     assert (result.value_repr, result.stdout) == ("2", "['error', 'info']\n")
@@ -125,8 +126,8 @@ def test_the_call_of_every_dialect_gives_the_same_result(monty: Engine, dialect:
         ("mcp", "evaluate_python run_python_code execute_code"),
     ],
 )
-def test_the_tool_has_the_name_that_models_know(monty: Engine, dialect: DialectName, names: str):
-    (tool,) = evaluation_tools(monty, dialect)
+def test_the_tool_has_the_name_that_models_know(engine: Engine, dialect: DialectName, names: str):
+    (tool,) = evaluation_tools(engine, dialect)
     first, *others = names.split()
     assert tool.name == first
     assert set(others) <= {*tool.other_names}
@@ -139,9 +140,9 @@ def test_only_the_own_dialects_can_express_declared_files():
         assert (encode(dialect, request) is not None) == (dialect in ("wink", "classic"))
 
 
-def test_the_description_says_what_the_engine_can_do(monty: Engine, tmp_path: Path):
-    (tool,) = evaluation_tools(monty)
-    for part in (*monty.language.modules, *monty.language.missing, "2,000 characters"):
+def test_the_description_says_what_the_engine_can_do(engine: Engine, tmp_path: Path):
+    (tool,) = evaluation_tools(engine)
+    for part in (engine.language.summary, *engine.language.missing, "2,000 characters"):
         assert part in tool.description
     assert not tool.bypasses_filesystem
     with LocalSandbox(tmp_path) as sandbox:
@@ -149,7 +150,7 @@ def test_the_description_says_what_the_engine_can_do(monty: Engine, tmp_path: Pa
     assert "all of Python" in other.description
     assert other.bypasses_filesystem
     with pytest.raises(PromptError, match="Dialect must be one of"):
-        evaluation_tools(monty, "cobol")
+        evaluation_tools(engine, "cobol")
     assert EVALUATION_TOOL_SPECS.keys() == DIALECTS.keys()
 
 
@@ -176,13 +177,13 @@ DECLARED = EvalParams(
 )
 
 
-def test_all_files_of_a_call_are_written(monty: Engine, files: Filesystem):
+def test_all_files_of_a_call_are_written(engine: Engine, files: Filesystem):
     files.write("numbers.txt", "1 2 3")
     session = Session()
     told: list[object] = []
     session.bus.subscribe(FileWritten, told.append)
     session.bus.subscribe(ToolInvoked, told.append)
-    outcome = call(monty, files, DECLARED, session=session)
+    outcome = call(engine, files, DECLARED, session=session)
     assert outcome.result.success, outcome.text
     assert (files.read("total.txt").content, files.read("double.txt").content) == ("6\n", "12")
     *written, invoked = told
@@ -205,17 +206,17 @@ def test_all_files_of_a_call_are_written(monty: Engine, files: Filesystem):
     ],
 )
 def test_a_write_that_fails_undoes_the_others(
-    monty: Engine, files: Filesystem, writes: tuple[EvalFileWrite, ...]
+    engine: Engine, files: Filesystem, writes: tuple[EvalFileWrite, ...]
 ):
     files.write("numbers.txt", "1 2 3")
-    outcome = call(monty, files, EvalParams("write_text('first', '')\ntotal = 6", writes=writes))
+    outcome = call(engine, files, EvalParams("write_text('first', '')\ntotal = 6", writes=writes))
     assert not outcome.result.success
     assert [each.path for each in files.list(".")] == ["numbers.txt"]
     assert files.read("numbers.txt").content == "1 2 3"
 
 
-def test_a_failed_evaluation_shows_where_and_what_was_printed(monty: Engine, files: Filesystem):
-    outcome = call(monty, files, "write_text('a', '1')\nprint('so far')\n1 / 0")
+def test_a_failed_evaluation_shows_where_and_what_was_printed(engine: Engine, files: Filesystem):
+    outcome = call(engine, files, "write_text('a', '1')\nprint('so far')\n1 / 0")
     assert not outcome.result.success
     for part in ("line 3", "ZeroDivisionError", "1 / 0", "so far", "Nothing was written"):
         assert part in outcome.text
@@ -227,9 +228,9 @@ class DenyAfterwards(Policy):
         return f"not these: {', '.join(sorted(changed))}"
 
 
-def test_a_policy_that_denies_the_changes_undoes_them(monty: Engine, files: Filesystem):
+def test_a_policy_that_denies_the_changes_undoes_them(engine: Engine, files: Filesystem):
     files.write("numbers.txt", "1 2 3")
-    outcome = call(monty, files, DECLARED, DenyAfterwards())
+    outcome = call(engine, files, DECLARED, DenyAfterwards())
     assert outcome.text == "not these: double.txt, total.txt"
     assert [each.path for each in files.list(".")] == ["numbers.txt"]
 
@@ -251,16 +252,16 @@ def test_what_code_in_a_sandbox_writes_directly_is_undone_too(tmp_path: Path):
         assert "give both the same filesystem" in other.text
 
 
-def test_a_read_only_workspace_can_be_read(monty: Engine, tmp_path: Path):
+def test_a_read_only_workspace_can_be_read(engine: Engine, tmp_path: Path):
     (tmp_path / "a").write_text("text")
     with HostFilesystem(tmp_path, read_only=True) as files:
-        assert call(monty, files, "read_text('a')").text.startswith("Value: 'text'")
-        assert "read-only" in call(monty, files, "write_text('b', '')").text
+        assert call(engine, files, "read_text('a')").text.startswith("Value: 'text'")
+        assert "read-only" in call(engine, files, "write_text('b', '')").text
 
 
-def test_a_deadline_that_has_passed_ends_the_run(monty: Engine):
+def test_a_deadline_that_has_passed_ends_the_run(engine: Engine):
     with pytest.raises(DeadlineExceededError):
-        call(monty, InMemoryFilesystem(), "1", deadline=Deadline.after(-1))
+        call(engine, InMemoryFilesystem(), "1", deadline=Deadline.after(-1))
 
 
 # --- policies ---
@@ -302,12 +303,12 @@ def test_a_deadline_that_has_passed_ends_the_run(monty: Engine):
     ],
 )
 def test_policies_hold_for_declared_files_and_for_those_that_the_code_uses(
-    monty: Engine, request_: EvalParams, policy: Policy, reason: str
+    engine: Engine, request_: EvalParams, policy: Policy, reason: str
 ):
     files = InMemoryFilesystem()
     files.write("secret.env", "KEY=hidden")
     files.write("a.txt", "old")
-    outcome = call(monty, files, request_, policy)
+    outcome = call(engine, files, request_, policy)
     assert not outcome.result.success
     assert reason in outcome.text
     assert "hidden" not in outcome.text
@@ -327,10 +328,10 @@ def test_policies_hold_for_declared_files_and_for_those_that_the_code_uses(
         ),
     ],
 )
-def test_code_may_replace_what_it_has_read(monty: Engine, request_: EvalParams):
+def test_code_may_replace_what_it_has_read(engine: Engine, request_: EvalParams):
     files = InMemoryFilesystem()
     files.write("a.txt", "old")
-    assert call(monty, files, request_, ReadBeforeWrite()).result.success
+    assert call(engine, files, request_, ReadBeforeWrite()).result.success
 
 
 # --- sections ---
@@ -347,12 +348,12 @@ def ask(prompt: Prompt[None], session: Session, *codes: str) -> list[str]:
     return [each.text for each in response.tool_results]
 
 
-def test_a_section_works_on_the_workspace_beside_it(monty: Engine):
+def test_a_section_works_on_the_workspace_beside_it(engine: Engine):
     session = Session()
     workspace = VfsToolsSection(session=session)
     workspace.filesystem.write("log.txt", LOG)
     with Prompt[None](
-        ns="test", key="beside", sections=[workspace, EvaluationSection(engine=monty)]
+        ns="test", key="beside", sections=[workspace, EvaluationSection(engine=engine)]
     ) as prompt:
         (text,) = ask(prompt, session, CODE)
         assert text.startswith("Value: 2")
@@ -360,9 +361,9 @@ def test_a_section_works_on_the_workspace_beside_it(monty: Engine):
         assert "`evaluate_python`" in prompt.render().text
 
 
-def test_a_section_alone_has_files_in_memory(monty: Engine):
+def test_a_section_alone_has_files_in_memory(engine: Engine):
     session = Session()
-    section = EvaluationSection(session=session, engine=monty)
+    section = EvaluationSection(session=session, engine=engine)
     task = MarkdownSection[None](title="Task", key="task", template="Count.")
     with Prompt[None](ns="test", key="alone", sections=[task, section]) as prompt:
         texts = ask(
@@ -375,31 +376,33 @@ def test_a_section_alone_has_files_in_memory(monty: Engine):
         assert [str(each.path) for each in state.files] == ["a"]
 
 
-def test_a_clone_has_its_own_files_and_a_workspace_section_may_have_the_tool(monty: Engine):
-    section = EvaluationSection(session=Session(), engine=monty, title="Compute")
+def test_a_clone_has_its_own_files_and_a_workspace_section_may_have_the_tool(engine: Engine):
+    section = EvaluationSection(session=Session(), engine=engine, title="Compute")
     section.files.write("a", "1")
     clone = section.clone(session=Session())
     assert not clone.files.exists("a")
-    assert (clone.title, clone.engine) == ("Compute", monty)
+    assert (clone.title, clone.engine) == ("Compute", engine)
     workspace = FilesystemSection(
-        filesystem=InMemoryFilesystem(), extra_handlers=evaluation_handlers(monty), dialect="openai"
+        filesystem=InMemoryFilesystem(),
+        extra_handlers=evaluation_handlers(engine),
+        dialect="openai",
     )
     assert "python" in [tool.name for tool in workspace.tools]
     for each in (section, clone, workspace):
         each.close()
-    assert monty.evaluate  # passed in, so not closed
+    assert engine.evaluate  # passed in, so not closed
 
 
-def test_the_section_of_asteval_uses_asteval(monty: Engine):
+def test_the_section_of_the_specification_computes_what_python_computes(engine: Engine):
     with pytest.raises(PromptError, match="engine"):
         EvaluationSection(engine=3)  # pyright: ignore[reportArgumentType] # that is the test
     assert asteval.AstevalSection is AstevalSection
-    given = AstevalSection(session=Session(), engine=monty)
-    assert (given.title, given.key, given.engine) == ("Python Evaluation", "asteval", monty)
+    given = AstevalSection(session=Session(), engine=engine)
+    assert (given.title, given.key, given.engine) == ("Python Evaluation", "asteval", engine)
     given.close()
     session = Session()
     section = asteval.AstevalSection(session=session)
-    assert section.engine.name == "asteval"
+    assert section.engine.name == "python"
     with Prompt[None](ns="test", key="asteval", sections=[section]) as prompt:
         texts = ask(
             prompt, session, "write_text('a', str(sum([1.5, 2.5])))", "read_text('a')", "1 / 0"
@@ -408,14 +411,33 @@ def test_the_section_of_asteval_uses_asteval(monty: Engine):
     assert "ZeroDivisionError" in texts[2]
 
 
+@pytest.mark.parametrize("kind", [EvaluationSection, AstevalSection])
+def test_a_section_of_a_session_serves_no_other(engine: Engine, kind: type[EvaluationSection]):
+    session = Session()
+    section = kind(session=session, engine=engine)
+    (tool,) = section.tools
+    for caller, filesystem in ((session, None), (session, InMemoryFilesystem())):
+        context = ToolContext(None, None, None, caller, filesystem=filesystem)
+        executor = ToolExecutor((tool,), context=context)
+        assert executor.execute(ToolCall(tool.name, {"code": "math.floor(2.5)"})).result.success
+    other = ToolContext(None, None, None, Session(), filesystem=InMemoryFilesystem())
+    with pytest.raises(ToolValidationError, match="belongs to another session"):
+        assert tool.handler is not None
+        tool.handler(tool.parse({"code": "1"}), context=other)
+    clone = section.clone(session=other.session)
+    executor = ToolExecutor(clone.tools, context=other)
+    assert executor.execute(ToolCall(tool.name, {"code": "1"})).result.success
+    section.close()
+
+
 # --- replay ---
 
 
-def test_a_recorded_evaluation_replays(monty: Engine, tmp_path: Path):
+def test_a_recorded_evaluation_replays(engine: Engine, tmp_path: Path):
     session, files = Session(), InMemoryFilesystem()
     files.write("log.txt", LOG)
     section = FilesystemSection(
-        filesystem=files, session=session, extra_handlers=evaluation_handlers(monty)
+        filesystem=files, session=session, extra_handlers=evaluation_handlers(engine)
     )
     prompt = Prompt[None](ns="test", key="replay", sections=[section])
     path = tmp_path / "run.timeline"
@@ -427,10 +449,10 @@ def test_a_recorded_evaluation_replays(monty: Engine, tmp_path: Path):
     assert (len(report.replayed), report.skipped) == (3, ())
 
 
-def test_arguments_are_recorded_as_the_model_sent_them(monty: Engine):
+def test_arguments_are_recorded_as_the_model_sent_them(engine: Engine):
     session = Session()
     told: list[ToolInvoked] = []
     session.bus.subscribe(ToolInvoked, told.append)
     request = EvalParams("n + 1", globals={"n": "41"})
-    assert call(monty, InMemoryFilesystem(), request, session=session).text.startswith("Value: 42")
+    assert call(engine, InMemoryFilesystem(), request, session=session).text.startswith("Value: 42")
     assert json.loads(json.dumps(dict(told[0].params)))["globals"] == {"n": "41"}

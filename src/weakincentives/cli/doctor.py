@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -40,7 +41,8 @@ from weakincentives.cli.run.instructions import user_instructions
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
-from weakincentives.posix import read_regular
+from weakincentives.history import is_written
+from weakincentives.posix import exchange, read_regular, temporary_name
 from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
 PROJECT = "weakincentives"
@@ -154,6 +156,7 @@ _MARKS: dict[State, tuple[str, str]] = {
 _TITLES = {
     "model": "Model of wink run",
     "core": "Required",
+    "files": "File system of the directory",
     "extras": "Optional extras",
     "sandbox": "Sandboxes for commands",
     "engines": "Engines for evaluate_python",
@@ -202,10 +205,11 @@ def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield from _check_packages()
     yield _check_space("temporary space", Path(tempfile.gettempdir()), "TMPDIR")
     yield _check_space("space for runs", _existing(state_directory()), "XDG_STATE_HOME")
+    yield from _check_file_system(workspace)
     yield from map(_check_key, _PROVIDERS_BY_KEY)
     sandboxes = probe_sandboxes()
     yield from _check_sandboxes(sandboxes)
-    yield from _check_engines(sandboxes)
+    yield from _check_engines()
     yield _check_git()
     yield from _check_settings(workspace, config)
 
@@ -313,18 +317,14 @@ def _check_sandbox(result: ProbeResult) -> Check:
     return Check("sandbox", result.name, "ok", f"isolates commands: {kept}{broken}")
 
 
-def _check_engines(sandboxes: Sequence[ProbeResult]) -> Iterator[Check]:
-    has_sandbox = any(each.is_available for each in sandboxes)
+def _check_engines() -> Iterator[Check]:
     for name, entry in ENGINES.items():
-        command = f"wink run --evaluate {name}"
-        if entry.needs_sandbox:
-            detail = "runs in a sandbox" if has_sandbox else "needs a sandbox, and none works here"
-            yield Check("engines", name, "ok" if has_sandbox else "absent", detail)
-        elif find_problem(name) is None:
-            yield Check("engines", name, "ok", f"can be used: {command}")
+        problem = find_problem(name)
+        if problem is None:
+            yield Check("engines", name, "ok", f"can be used: wink run --evaluate {name}")
         else:
-            fix = _install(entry.extra or "")
-            yield Check("engines", name, "absent", f"{entry.package} is not installed", fix)
+            fix = _install(entry.extra) if entry.extra is not None else None
+            yield Check("engines", name, "absent", problem, fix)
 
 
 def _check_git() -> Check:
@@ -371,6 +371,49 @@ def _check_space(name: str, directory: Path, variable: str) -> Check:
         fix = f"free some space (wink clean), or set {variable} to a directory with more"
         return Check("core", name, "problem", detail, fix)
     return Check("core", name, "ok", detail)
+
+
+def _check_file_system(workspace: Path) -> Iterator[Check]:
+    """Yield what the file system can do for saves at the moment of an apply or undo."""
+    place = workspace / temporary_name()
+    try:
+        place.mkdir(0o700)
+        try:
+            yield _check_exchange(place)
+            yield _check_leases(place)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    except OSError as error:
+        yield Check("files", "exchange", "absent", f"cannot be checked: {error.strerror}")
+
+
+def _check_exchange(place: Path) -> Check:
+    for name in "ab":
+        (place / name).write_text(name)
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        exchange((directory, "a"), (directory, "b"))
+        promise = "apply, undo and restore never overwrite what you save meanwhile"
+        return Check("files", "exchange", "ok", f"RENAME_EXCHANGE works: {promise}")
+    except OSError:
+        with suppress(OSError):
+            os.link(place / "a", place / "c")
+            detail = "no RENAME_EXCHANGE: a file is absent for a moment while it is replaced"
+            return Check("files", "exchange", "absent", f"{detail}, and never overwritten")
+    finally:
+        os.close(directory)
+    detail = "neither RENAME_EXCHANGE nor hard links: what you save at the moment of an apply or"
+    fix = "save nothing meanwhile, or work on a local file system"
+    return Check("files", "exchange", "absent", f"{detail} undo can be overwritten", fix)
+
+
+def _check_leases(place: Path) -> Check:
+    with (place / "a").open() as file:
+        if is_written(file.fileno()) is not None:
+            detail = "work: a replaced file that a program still writes to is kept"
+            return Check("files", "leases", "ok", detail)
+    detail = "none: a replaced file is kept for an hour, also without a program that writes to it"
+    return Check("files", "leases", "absent", detail)
 
 
 def _existing(path: Path) -> Path:

@@ -30,7 +30,13 @@ from weakincentives.adapters import (
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.messages import load_messages
 from weakincentives.adapters.options import RunLimits
-from weakincentives.contrib.evaluation import ENGINES, Engine, create_engine, find_problem
+from weakincentives.contrib.evaluation import (
+    DEFAULT_ENGINE,
+    ENGINES,
+    Engine,
+    create_engine,
+    find_problem,
+)
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, shared
@@ -61,7 +67,6 @@ _NO_ROOT = "/"
 _MAX_DIFF_LINES = 200
 _EXECUTABLE = 0o100
 _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
-_SANDBOXED_ENGINES = {name for name, each in ENGINES.items() if each.needs_sandbox}
 _TEMPORARY = re.compile(r"/(?:tmp|var/tmp|dev/shm)/[^\s'\":,;)\]]+")
 _VOLATILE = (
     (
@@ -340,7 +345,7 @@ class _Workspace:
         if sandbox is not None:
             limits = ShellLimits(ascii_commands=not is_run)
             extra_handlers |= shell_handlers(sandbox, limits=limits)
-        engine = self._create_engine(dialect, sandbox)
+        engine = self._create_engine(dialect)
         if engine is not None:
             extra_handlers |= evaluation_handlers(engine)
         section = FilesystemSection(
@@ -356,8 +361,7 @@ class _Workspace:
     def _create_sandbox(self, files: BaseFilesystem, dialect: DialectName) -> Sandbox | None:
         """Return where commands run again; None if there are none, or they are skipped."""
         commands = {each.name for each in SHELL_TOOL_SPECS[dialect]}
-        needs_sandbox = self._run.get("evaluate") in _SANDBOXED_ENGINES
-        if self._sandbox is None or not (commands & self._offered or needs_sandbox):
+        if self._sandbox is None or not commands & self._offered:
             return None
         if not isinstance(files, HostFilesystem):
             raise SandboxUnavailableError("Commands need a workspace on disk")
@@ -366,18 +370,18 @@ class _Workspace:
         )
         return self._stack.enter_context(made)
 
-    def _create_engine(self, dialect: DialectName, sandbox: Sandbox | None) -> Engine | None:
+    def _create_engine(self, dialect: DialectName) -> Engine | None:
         """Return what evaluates code again, the recorded engine if it is known."""
         tools = {each.name for each in EVALUATION_TOOL_SPECS[dialect]}
         if not tools & self._offered:
             return None
         named = self._run.get("evaluate")
-        for name in (str(named),) if named in ENGINES else ENGINES:
-            if find_problem(name, sandbox=sandbox) is None:
-                engine = create_engine(name, sandbox=sandbox)
-                self._stack.callback(engine.close)
-                return engine
-        return None
+        name = str(named) if named in ENGINES else DEFAULT_ENGINE
+        if find_problem(name) is not None:
+            return None
+        engine = create_engine(name)
+        self._stack.callback(engine.close)
+        return engine
 
     def _find_dialect(self) -> DialectName:
         """Return the recorded dialect, or else the one that has most of the recorded tools."""

@@ -6,12 +6,13 @@ import pytest
 
 from scripts import evaluate_attacks as attacks
 from scripts.escapes import SECRET
-from scripts.hostile_code import ESCAPES, HOGS, REACHED
+from scripts.hostile_code import ESCAPES, HOGS, REACHED, STOLEN
 from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
 
 QUICK_HOGS = ("loop that catches everything", "growing list", "output flood")
 NOT_IN_CPYTHON = {
     *("closure of a function that is given", "breakpoint", "XML file", "configuration file"),
+    *("open of a module", "file of a module"),
 }
 """Ways to internals that end before them in CPython too; all others show that the code works."""
 LIMITS = EvalLimits(max_seconds=1.0)
@@ -30,7 +31,7 @@ def check_hog(arena: attacks.Arena, name: str, idle: list[str]) -> None:
     assert with_time.evaluate(EvalParams("6 * 7"), arena.workspace).value_repr == "42"
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_hog_is_stopped(engine: str) -> None:
     with attacks.open_arena(engine, limits=LIMITS) as arena:
         idle = attacks.find_idle(arena)
@@ -48,30 +49,25 @@ def test_every_hog_is_stopped(engine: str, part: int) -> None:
             check_hog(arena, name, idle)
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_gets_out(engine: str) -> None:
-    with attacks.open_arena(engine) as arena:
-        got = {name: arena.try_escape(code) for name, code in ESCAPES.items()}
-    assert {name: loot for name, loot in got.items() if loot} == {}
-
-
-@pytest.mark.slow
-def test_nothing_gets_out_of_the_sandbox() -> None:
     """In CPython the code reaches all internals that it tries, and still gets nothing outside."""
     reached: set[str] = set()
     got: dict[str, str] = {}
-    with attacks.open_arena("python") as arena:
+    with attacks.open_arena(engine) as arena:
         for name, code in ESCAPES.items():
             result = arena.run(code)
-            got |= {name: loot} if (loot := arena.find_loot(code, result)) else {}
+            got |= {name: loot} if (loot := arena.find_loot(result)) else {}
             reached |= {name} if REACHED in result.stdout else set()
     assert got == {}
-    assert {name for name, code in ESCAPES.items() if '"REA"' in code} - reached == NOT_IN_CPYTHON
+    if engine == "python":
+        tried = {name for name, code in ESCAPES.items() if '"REA"' in code}
+        assert tried - reached == NOT_IN_CPYTHON
 
 
 @pytest.fixture(scope="module")
 def arena() -> Iterator[attacks.Arena]:
-    with attacks.open_arena("monty") as arena:
+    with attacks.open_arena("python") as arena:
         yield arena
 
 
@@ -79,19 +75,17 @@ def result(stdout: str) -> EvalResult:
     return EvalResult(None, stdout, "", {}, (), ())
 
 
-@pytest.mark.parametrize(
-    "stdout", [SECRET, REACHED, "root:x:0:0", "<f at 0x7f00>", attacks.sys.prefix]
-)
+@pytest.mark.parametrize("stdout", [SECRET, STOLEN])
 def test_loot_in_the_output_is_found(arena: attacks.Arena, stdout: str) -> None:
-    assert arena.find_loot("", result(stdout))
-    assert not arena.find_loot("", result("nothing"))
+    assert arena.find_loot(result(stdout))
+    assert not arena.find_loot(result("nothing"))
 
 
 def test_loot_outside_is_found_and_removed(arena: attacks.Arena) -> None:
     (arena.stage.directory / "planted").touch()
-    assert arena.find_loot("", result("")) == "wrote outside"
+    assert arena.find_loot(result("")) == "wrote outside"
     arena.stage.connections.append("hello")
-    assert arena.find_loot("", result("")) == "connected"
+    assert arena.find_loot(result("")) == "connected"
     arena.stage.secret.write_text("x")
-    assert arena.find_loot("", result("")) == "changed the secret"
-    assert arena.find_loot("", result("")) is None
+    assert arena.find_loot(result("")) == "changed the secret"
+    assert arena.find_loot(result("")) is None

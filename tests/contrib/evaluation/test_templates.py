@@ -2,7 +2,7 @@
 
 import pytest
 
-from weakincentives.contrib.evaluation.templates import expand_template
+from weakincentives.contrib.evaluation.evaluator import expand_template
 from weakincentives.errors import ToolValidationError
 
 VARIABLES = {"name": '"Ada"', "count": "3", "flag": "true", "none": "null", "rows": "[1, 2]"}

@@ -310,9 +310,9 @@ def _create_workspace(
         stack.callback(stop_processes, made)
     name = None
     if not options.read_only:
-        name = resolve_engine(settings["evaluate"], has_sandbox=sandbox.name is not None)
+        name = resolve_engine(settings["evaluate"])
     if name is not None:
-        engine = create_engine(name, sandbox=made)
+        engine = create_engine(name)
         stack.callback(engine.close)
     seconds = settings["command_timeout"] or MAX_SHELL_SECONDS
     workspace = McpWorkspace(

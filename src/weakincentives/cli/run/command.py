@@ -406,7 +406,7 @@ def _job_options(task: str, settings: Settings, dialect: DialectName, original: 
         task,
         dialect,
         sandbox=sandbox,
-        engine=resolve_engine(settings["evaluate"], has_sandbox=sandbox.name is not None),
+        engine=resolve_engine(settings["evaluate"]),
         max_tokens=settings["max_tokens"],
         model_options=_model_options(settings),
         env=resolve_variables(settings["env"] or (), os.environ),

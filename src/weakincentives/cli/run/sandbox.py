@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX, ConfigError
-from weakincentives.contrib.evaluation import ENGINES, find_problem
+from weakincentives.contrib.evaluation import DEFAULT_ENGINE, find_problem
 from weakincentives.contrib.tools.shell import ShellLimits
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox, probe_sandbox
 from weakincentives.sandbox.probe import check_hosts
@@ -138,27 +138,19 @@ def resolve_variables(given: Sequence[str], environment: Mapping[str, str]) -> M
     return variables
 
 
-def resolve_engine(setting: str | None, *, has_sandbox: bool) -> str | None:
+def resolve_engine(setting: str | None) -> str | None:
     """Return the engine that evaluates code for a setting; None if the model cannot.
 
     Args:
         setting: The name of an engine, `auto` or `none`; None if the user did not choose.
-        has_sandbox: Whether there is a sandbox for the engine `python`.
 
     Raises:
         ConfigError: The engine cannot be used here.
     """
     if setting is None or setting == NO_ENGINE:
         return None
-    names = ENGINES if setting == AUTO else (setting,)
-    problems = {name: _find_engine_problem(name, has_sandbox=has_sandbox) for name in names}
-    found = next((name for name, problem in problems.items() if problem is None), None)
-    if found is None:
-        raise ConfigError(". ".join(filter(None, problems.values())))
-    return found
-
-
-def _find_engine_problem(name: str, *, has_sandbox: bool) -> str | None:
-    if not ENGINES[name].needs_sandbox:
-        return find_problem(name)
-    return None if has_sandbox else f"The engine {name!r} needs a sandbox; see wink doctor"
+    name = DEFAULT_ENGINE if setting == AUTO else setting
+    problem = find_problem(name)
+    if problem is not None:
+        raise ConfigError(problem)
+    return name

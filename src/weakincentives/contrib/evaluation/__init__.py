@@ -22,6 +22,7 @@ from weakincentives.contrib.evaluation.params import (
 )
 from weakincentives.contrib.evaluation.python import PythonEngine
 from weakincentives.contrib.evaluation.registry import (
+    DEFAULT_ENGINE,
     ENGINES,
     EngineEntry,
     choose_engine,
@@ -31,6 +32,7 @@ from weakincentives.contrib.evaluation.registry import (
 from weakincentives.contrib.evaluation.render import render_result
 
 __all__ = [
+    "DEFAULT_ENGINE",
     "DEFAULT_EVAL_LIMITS",
     "ENGINES",
     "Engine",

@@ -1,9 +1,12 @@
-"""The driver of the `python` engine: the program that runs the code inside the sandbox.
+"""Runs code in CPython: the part of it that every process with the code shares, and a driver.
 
-It runs as a script in the sandbox, so it imports only the standard library. The request arrives
-on standard input as JSON. Standard output gets lines of JSON: `{"stdout": "..."}` and
-`{"stderr": "..."}` as soon as the code prints, then its variables and files, one in each line,
-and at last how it ended. The code runs in a child process whose output is read from pipes, so
+As a script in a sandbox, this module is the driver of `PythonEngine`. Workers use its functions
+too (`start_main`, `execute`, `render_value`, `render_globals`, `describe_error`). So it imports
+only the standard library.
+
+The request to the driver arrives on standard input as JSON. Standard output gets lines of JSON:
+`{"stdout": "..."}` and `{"stderr": "..."}` as soon as the code prints, and at last how it ended,
+with its variables and files. The code runs in a child process whose output is read from pipes, so
 nothing that it prints can look like an answer, and what it printed is known if it crashes or
 exceeds the time limit of the sandbox.
 """
@@ -14,18 +17,22 @@ import contextlib
 import io
 import json
 import linecache
+import math
 import os
 import resource
 import select
 import signal
+import statistics
 import sys
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-_FILE = "<code>"
+FILE = "<code>"
+"""The file name of the code in tracebacks."""
+
 _CHUNK = 64 * 1024
 _HEADER = 10  # digits of the length of an answer
 _MAX_ANSWER = 64 * 1024 * 1024
@@ -54,9 +61,6 @@ def main() -> None:
     _collect(streams, answer, child)
     _, status = os.waitpid(child, 0)
     facts = answer.parse() or {"exit_code": os.waitstatus_to_exitcode(status)}
-    for name in ("variable", "read", "write"):
-        for each in facts.pop(f"{name}s", ()):
-            _send({name: each})
     _send({**facts, **{f"{each.name}_dropped": each.dropped for each in streams}})
 
 
@@ -193,74 +197,55 @@ def _redirect(out: int, err: int) -> None:
 def _evaluate(request: Message) -> Message:
     code, limits = request["code"], request["limits"]
     files = _Files(limits)
-    module = types.ModuleType("__main__")
-    names = vars(module)
+    names = start_main(code)
     names.update(request["globals"], read_text=files.read_text, write_text=files.write_text)
-    sys.modules["__main__"] = module
-    sys.argv = [_FILE]
     sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
-    linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
     try:
-        value = _execute(code, names)
+        value = execute(code, names)
         return {
-            **_render_value(value, limits["max_output_length"]),
-            "variables": _render_globals(names, limits),
+            **render_value(value, limits["max_output_length"]),
+            "globals": dict(render_globals(names, limits)),
             "reads": list(files.reads),
             "writes": files.writes,
             "has_ended": True,
         }
     except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
-        return {"has_ended": True, "error": _describe(error, code)}
+        return {"has_ended": True, "error": describe_error(error, code)}
 
 
-def _render_value(value: object, limit: int) -> Message:
-    if value is None:
-        return {}
-    text = repr(value)
-    return {"value": text[:limit], "value_dropped": max(len(text) - limit, 0)}
+def start_main(code: str) -> Message:
+    """Make a new `__main__` for the code; return its variables."""
+    module = types.ModuleType("__main__")
+    module.__dict__.update(math=math, statistics=statistics)  # there without an import
+    sys.modules["__main__"] = module
+    sys.argv = [FILE]
+    linecache.cache[FILE] = (len(code), None, code.splitlines(keepends=True), FILE)
+    return vars(module)
 
 
-def _execute(code: str, names: Message) -> object:
+def execute(code: str, names: Message) -> object:
     """Run the code; return the value of its last expression."""
-    tree = ast.parse(code, _FILE)
+    tree = ast.parse(code, FILE)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     try:
-        exec(compile(tree, _FILE, "exec"), names)
+        exec(compile(tree, FILE, "exec"), names)
         if isinstance(last, ast.Expr):
-            return eval(compile(ast.Expression(last.value), _FILE, "eval"), names)
+            return eval(compile(ast.Expression(last.value), FILE, "eval"), names)
     except SystemExit as error:
         if error.code not in {None, 0}:
             raise
     return None
 
 
-def _describe(error: BaseException, code: str) -> Message:
-    """Return the type, the message and the line of an error, as far as it is one of the code."""
-    if isinstance(error, SyntaxError) and error.filename == _FILE:
-        message, line = error.msg, error.lineno
-    else:
-        message = _to_text(error)
-        frames = traceback.walk_tb(error.__traceback__)
-        lines = [line for frame, line in frames if frame.f_code.co_filename == _FILE]
-        line = lines[-1] if lines else None
-    source = code.splitlines()
-    shown = source[line - 1] if line is not None and 0 < line <= len(source) else None
-    return {
-        "type": type(error).__name__,
-        "message": message[:_MAX_MESSAGE],
-        "line": line,
-        "source": shown,
-    }
+def render_value(value: object, limit: int) -> Message:
+    """Return the `repr` of a value, bounded, and how many characters of it are missing."""
+    if value is None:
+        return {}
+    text = repr(value)
+    return {"value": _clean(text[:limit]), "value_dropped": max(len(text) - limit, 0)}
 
 
-def _to_text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 # the error may be of a class that the code defines
-        return ""
-
-
-def _render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
+def render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
     """Return the variables that JSON can represent, as JSON text, within the limits."""
     found: list[tuple[str, str]] = []
     total = 0
@@ -272,13 +257,49 @@ def _render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
             text.encode()
         except (TypeError, ValueError, RecursionError, MemoryError):
             continue
-        total += len(text)
-        if len(text) > limits["max_global_length"] or total > limits["max_globals_length"]:
+        if len(text) > min(limits["max_global_length"], limits["max_globals_length"] - total):
             continue
+        total += len(text)
         found.append((name, text))
         if len(found) == limits["max_globals"]:
             break
     return found
+
+
+def describe_error(error: BaseException, code: str, line: "int | None" = None) -> Message:
+    """Return the type, the message and the line of an error, as far as it is one of the code."""
+    if isinstance(error, SyntaxError) and error.filename in {FILE, None}:
+        message, line = str(error.msg), error.lineno or line
+    else:
+        message = _to_text(error)
+    if line is None:
+        line = find_line(traceback.walk_tb(error.__traceback__))
+    source = code.split("\n")
+    shown = source[line - 1] if line is not None and 0 < line <= len(source) else None
+    return {
+        "type": type(error).__name__,
+        "message": _clean(message[:_MAX_MESSAGE]),
+        "line": line,
+        "source": shown,
+    }
+
+
+def find_line(frames: "Iterable[tuple[types.FrameType, int]]") -> "int | None":
+    """Return the line of the last frame that is one of the code."""
+    lines = [line for frame, line in frames if frame.f_code.co_filename == FILE]
+    return lines[-1] if lines else None
+
+
+def _to_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 # the error may be of a class that the code defines
+        return ""
+
+
+def _clean(text: str) -> str:
+    """Return text that UTF-8 can represent."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _Files:

@@ -14,7 +14,7 @@ An engine gets an `EngineRequest` and a `FileAccess`, and returns an `EngineOutc
   included. It raises `EngineUnavailableError` only if the engine itself does not work.
 - The engine bounds and renders everything in the process where the code ran: at most
   `limits.max_output_length` characters of stdout, of stderr and of the value (see
-  `text.clip`), and variables within `max_globals`, `max_global_length` and
+  `clip`), and variables within `max_globals`, `max_global_length` and
   `max_globals_length`. Variables whose name starts with an underscore are not returned, nor
   are modules, functions and other values that JSON cannot represent.
 - Nothing remains of a call: the next one cannot see its variables, and no process of it is
@@ -102,6 +102,10 @@ class FileAccess(Protocol):
         """Queue a write."""
         ...
 
+    def remove(self, path: str) -> None:
+        """Take back the write of a file that was not there before."""
+        ...
+
     def make_directory(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Queue the creation of a directory."""
         ...
@@ -116,10 +120,6 @@ class FileAccess(Protocol):
 
     def list(self, path: str = ".") -> Sequence[FileEntry]:
         """Return the entries of a directory, sorted by name."""
-        ...
-
-    def glob(self, pattern: str, path: str = ".") -> Sequence[str]:
-        """Return the paths of the matching files below `path`, sorted."""
         ...
 
 
@@ -170,3 +170,17 @@ class Engine(Protocol):
     def close(self) -> None:
         """Stop the processes of the engine."""
         ...
+
+
+def clip(text: str, limit: int, *, dropped: int = 0) -> str:
+    """Return at most `limit` characters of a text, with a note of how many are missing.
+
+    Args:
+        text: The text, or its beginning.
+        limit: The number of characters, note included.
+        dropped: Characters that followed `text` and were not kept.
+    """
+    if len(text) <= limit and not dropped:
+        return text
+    note = f"\n[{len(text) + dropped} characters in total, only the first are shown]"
+    return (text[: max(limit - len(note), 0)] + note)[:limit]

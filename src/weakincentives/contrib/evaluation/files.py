@@ -19,11 +19,10 @@ from weakincentives.filesystem import (
     LimitExceededError,
     ReadOnlyError,
     WriteMode,
-    glob_match,
     normalize_path,
 )
 from weakincentives.filesystem.base import limits_of
-from weakincentives.posix import display_path, join
+from weakincentives.posix import display_path
 from weakincentives.prompt import ToolAccess
 from weakincentives.runtime.before_images import all_or_none
 
@@ -134,7 +133,8 @@ class QueuedFiles:
                 f"File exists: {display_path(found)!r}; use mode 'overwrite' or 'append'"
             )
         if queued is None:
-            merged = EvalFileWrite(found, content, _effective_mode(mode, exists=exists))
+            # a file that appears meanwhile must not be lost
+            merged = EvalFileWrite(found, content, mode if exists else "create")
         elif mode == "append":
             merged = replace(queued, content=queued.content + content)
         else:
@@ -142,6 +142,17 @@ class QueuedFiles:
             merged = replace(queued, content=content, mode=kept)
         self._check_length(found, merged.content)
         self._writes[found] = merged
+
+    def remove(self, path: str) -> None:
+        """Take back the write of a file that was not there before."""
+        found = self._workspace.resolve_path(path)
+        if found not in self._writes or self._fs.exists(found):
+            self.stat(path)  # there may be no such file at all
+            raise PermissionError(
+                "Code can delete and move only files that it has created itself, not"
+                f" {display_path(found)!r}; use a file tool for that"
+            )
+        del self._writes[found]
 
     def make_directory(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Queue the creation of a directory."""
@@ -184,15 +195,6 @@ class QueuedFiles:
                 is_file = not below and each in self._writes
                 entries[name] = FileEntry(name, prefix + name, is_file, not is_file)
         return [entries[name] for name in sorted(entries)]
-
-    def glob(self, pattern: str, path: str = ".") -> Sequence[str]:
-        """Return the paths of the matching files, as the code left them."""
-        found = self._workspace.resolve_path(path)
-        self._workspace.check_access(ToolAccess(searches=(found or ".",)))
-        matches = () if self._is_new(found) else self._fs.glob(pattern, path=found or ".")
-        paths = {each.path for each in matches if each.is_file}
-        below = join(found, pattern) if found else pattern
-        return sorted(paths | {each for each in self._writes if glob_match(each, below)})
 
     def apply(self) -> None:
         """Write everything that is queued, all or none.
@@ -276,8 +278,3 @@ class QueuedFiles:
 
     def _is_directory(self, path: str) -> bool:
         return not path or (self.exists(path) and self.stat(path).is_directory)
-
-
-def _effective_mode(mode: WriteMode, *, exists: bool) -> WriteMode:
-    """Return the mode for `apply`: a file that appears meanwhile must not be lost."""
-    return mode if exists else "create"

@@ -7,7 +7,7 @@ engines.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from weakincentives.contrib.evaluation import driver
@@ -17,9 +17,9 @@ from weakincentives.contrib.evaluation.engine import (
     EngineRequest,
     EngineUnavailableError,
     FileAccess,
+    clip,
 )
 from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
-from weakincentives.contrib.evaluation.text import clip
 from weakincentives.filesystem import WriteMode
 from weakincentives.sandbox import ExecResult, Sandbox
 from weakincentives.serde import SerdeError, decode
@@ -78,7 +78,7 @@ class PythonEngine:
         )
         answer = _parse(result, request.limits)
         outcome = _create_outcome(answer, result, request)
-        return outcome if outcome.error is not None else _report_files(answer, outcome, files)
+        return outcome if outcome.error is not None else _report_files(answer.last, outcome, files)
 
     def close(self) -> None:
         """Do nothing: no process outlives its call, and the sandbox belongs to the caller."""
@@ -86,13 +86,13 @@ class PythonEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A line of the driver: a piece of output, a variable, a file, or how the code ended."""
+    """A line of the driver: a piece of output, or at last how the code ended."""
 
     stdout: str = ""
     stderr: str = ""
-    variable: tuple[str, str] | None = None
-    read: str | None = None
-    write: tuple[str, str, WriteMode] | None = None
+    globals: dict[str, str] = field(default_factory=dict[str, str])
+    reads: tuple[str, ...] = ()
+    writes: tuple[tuple[str, str, WriteMode], ...] = ()
     has_ended: bool = False
     exit_code: int | None = None
     error: EvalError | None = None
@@ -100,6 +100,17 @@ class _Message:
     value_dropped: int = 0
     stdout_dropped: int = 0
     stderr_dropped: int = 0
+
+    def check(self, limits: EvalLimits) -> EvalError | None:
+        """Return an error if there is more than the driver sends, unless it is forged."""
+        if (
+            len(self.globals) <= limits.max_globals
+            and sum(map(len, self.globals.values())) <= limits.max_globals_length
+            and len(self.reads) <= limits.max_file_calls
+            and len(self.writes) <= limits.max_writes
+        ):
+            return None
+        return EvalError("RuntimeError", "the Python process sent more than the limits allow")
 
 
 class _Answer:
@@ -109,49 +120,18 @@ class _Answer:
     bounded here too, and what they contain is only what the code could have sent anyway.
     """
 
-    def __init__(self, limits: EvalLimits) -> None:
+    def __init__(self, data: bytes, limits: EvalLimits) -> None:
+        """Take the output of the driver, whose last line may be incomplete."""
         self.last: _Message | None = None
         self.stdout: str = ""
         self.stderr: str = ""
-        self.variables: dict[str, str] = {}
-        self.reads: list[str] = []
-        self.writes: list[tuple[str, str, WriteMode]] = []
-        self._limits = limits
-
-    def feed(self, data: bytes) -> None:
-        """Take the output of the driver, whose last line may be incomplete."""
-        limits = self._limits
-        most = 2 * limits.max_output_length + limits.max_file_calls + limits.max_globals
-        for line in data.split(b"\n", most + limits.max_writes + 1):
+        for line in data.split(b"\n", 2 * limits.max_output_length + 1):
             try:
-                message = decode(line, _Message)
+                self.last = decode(line, _Message)
             except SerdeError:
                 return
-            self._take(message)
-
-    def _take(self, message: _Message) -> None:
-        self.last = message
-        self.stdout += message.stdout
-        self.stderr += message.stderr
-        if message.variable is not None:
-            name, text = message.variable
-            self.variables[name] = text
-        if message.read is not None:
-            self.reads.append(message.read)
-        if message.write is not None:
-            self.writes.append(message.write)
-
-    def check(self) -> EvalError | None:
-        """Return an error if there is more than the driver sends, unless it is forged."""
-        limits = self._limits
-        if (
-            len(self.variables) <= limits.max_globals
-            and sum(map(len, self.variables.values())) <= limits.max_globals_length
-            and len(self.reads) <= limits.max_file_calls
-            and len(self.writes) <= limits.max_writes
-        ):
-            return None
-        return EvalError("RuntimeError", "the Python process sent more than the limits allow")
+            self.stdout += self.last.stdout
+            self.stderr += self.last.stderr
 
 
 def _parse(result: ExecResult, limits: EvalLimits) -> _Answer:
@@ -160,8 +140,7 @@ def _parse(result: ExecResult, limits: EvalLimits) -> _Answer:
     Raises:
         EngineUnavailableError: The driver has not run.
     """
-    answer = _Answer(limits)
-    answer.feed(result.out.data)
+    answer = _Answer(result.out.data, limits)
     if answer.last is not None or result.timed_out or result.signal:
         return answer
     if result.exit_code == _NOT_FOUND:
@@ -176,13 +155,13 @@ def _parse(result: ExecResult, limits: EvalLimits) -> _Answer:
 def _create_outcome(answer: _Answer, result: ExecResult, request: EngineRequest) -> EngineOutcome:
     limit = request.limits.max_output_length
     last = answer.last or _Message()
-    error = _find_error(last, result, request.seconds) or answer.check()
+    error = _find_error(last, result, request.seconds) or last.check(request.limits)
     value = last.value
     return EngineOutcome(
         value_repr=None if value is None else clip(value, limit, dropped=last.value_dropped),
         stdout=clip(answer.stdout, limit, dropped=last.stdout_dropped),
         stderr=clip(answer.stderr, limit, dropped=last.stderr_dropped),
-        globals={} if error is not None else answer.variables,
+        globals={} if error is not None else last.globals,
         error=error,
         timed_out=result.timed_out,
         duration_ms=round(result.duration_ms),
@@ -209,12 +188,14 @@ def _find_error(last: _Message, result: ExecResult, seconds: float) -> EvalError
     )
 
 
-def _report_files(answer: _Answer, outcome: EngineOutcome, files: FileAccess) -> EngineOutcome:
+def _report_files(
+    last: _Message | None, outcome: EngineOutcome, files: FileAccess
+) -> EngineOutcome:
     """Check the files that the code read, and queue what it wrote."""
     try:
-        for path in answer.reads:
+        for path in last.reads if last is not None else ():
             files.read_text(path)
-        for path, content, mode in answer.writes:
+        for path, content, mode in last.writes if last is not None else ():
             files.write_text(path, content, mode)
     except (OSError, ValueError) as error:
         return EngineOutcome(

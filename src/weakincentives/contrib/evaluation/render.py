@@ -67,8 +67,9 @@ def _next_step(result: EvalResult, error: EvalError, language: EngineLanguage) -
         return "Use less memory: work on parts of the data, and keep only results."
     if error.during == "writes":
         return "Change the paths, modes or templates of the writes, and call the tool again."
-    if error.type in {"ImportError", "ModuleNotFoundError"} and language.modules:
-        return f"These modules can be imported: {', '.join(language.modules)}."
+    if error.type in {"ImportError", "ModuleNotFoundError"}:
+        modules = ", ".join(language.modules)
+        return f"These modules can be imported: {modules or 'those of Python and the workspace'}."
     if error.type == "NotImplementedError" and language.missing:
         return f"This Python has no {', no '.join(language.missing)}."
     return "Fix the code and call the tool again; every call starts with fresh variables."

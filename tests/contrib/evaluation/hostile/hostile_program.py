@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-IS_REUSABLE = False
-HAS_THREADS = False
+MODULES = ()
 
 
 def start(options: Mapping[str, Any]) -> None:
@@ -56,7 +55,7 @@ def _call_forever(host: Any) -> dict[str, Any]:
 def _attempt(action: Callable[[], Any]) -> str:
     try:
         action()
-    except (OSError, RuntimeError, ValueError) as error:  # of threads, and of limits
+    except (OSError, ValueError) as error:  # of limits
         return type(error).__name__
     return "allowed"
 
@@ -68,6 +67,7 @@ def _try_all(_: Any) -> dict[str, Any]:
         "create": lambda: os.open("/tmp/wink-test", os.O_CREAT | os.O_WRONLY),
         "list": lambda: list(Path("/").iterdir()),
         "stat": lambda: Path("/etc").stat(),
+        "attributes": lambda: os.listxattr("/etc"),
         "mkdir": lambda: Path("/tmp/wink-test").mkdir(),
         "fork": os.fork,
         "exec": lambda: os.execv("/bin/true", ["true"]),
@@ -76,12 +76,13 @@ def _try_all(_: Any) -> dict[str, Any]:
         "pair of datagram sockets": lambda: socket.socketpair(type=socket.SOCK_DGRAM),
         "kill": lambda: os.kill(os.getppid(), 0),
         "signal to itself": lambda: signal.pthread_kill(threading.get_ident(), 0),
-        "thread": lambda: threading.Thread(target=int).start(),
         "raise limit": lambda: resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40)),
     }
     found = {name: _attempt(action) for name, action in attempts.items()}
     found["ptrace"] = "allowed" if libc.ptrace(16, os.getppid(), 0, 0) == 0 else "refused"
     found["descriptors"] = str([each for each in range(256) if _is_open(each)])
+    watched = libc.inotify_add_watch(libc.inotify_init(), b"/etc", 1) >= 0
+    found["inotify"] = "allowed" if watched else "refused"
     found["environment"] = str(set(os.environ) - {"LC_CTYPE"})  # which Python sets itself
     found["is session leader"] = str(os.getsid(0) == os.getpid())
     return {"globals": {name: json.dumps(value) for name, value in found.items()}}
@@ -124,11 +125,11 @@ _ACTIONS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "memory": _use_memory,
     "attempts": _try_all,
     "large outcome": lambda _: {
-        "value_repr": "x" * 100_000,
+        "value": "x" * 100_000,
         "globals": {f"x{number}": '"' + "y" * 1_000 + '"' for number in range(500)},
     },
-    "unknown function": lambda host: {"value_repr": repr(_error_of(host, "eval", "1"))},
-    "wrong arguments": lambda host: {"value_repr": repr(_error_of(host, "read_text"))},
+    "unknown function": lambda host: {"value": repr(_error_of(host, "eval", "1"))},
+    "wrong arguments": lambda host: {"value": repr(_error_of(host, "read_text"))},
 }
 
 

@@ -5,7 +5,6 @@ Used in the worker process, so it imports only modules that import nothing heavy
 
 import ctypes
 import errno
-import os
 import resource
 
 from weakincentives.sandbox import supervisor
@@ -16,7 +15,6 @@ from weakincentives.sandbox.seccomp import (
     NotIn,
     Rule,
     build_filter,
-    is_supported,
     socket_rules,
 )
 
@@ -24,9 +22,10 @@ MAX_OPEN_FILES = 64
 MAX_CPU_SECONDS = 300
 """Processor time of a worker in its whole life; it is replaced long before."""
 
+ADDRESS_SPACE = 1024 * 1024 * 1024
+"""Bytes of memory that a worker can use; an evaluation can use less."""
+
 _NEW_THREAD = 0x3D0F00  # the flags of clone(2) with which the C library makes a thread
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SET_MODE_FILTER, _ALL_THREADS = 1, 1
 _M_ARENA_MAX = -8
 _first_use = [0]  # bytes of address space before any code ran
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,6 +62,15 @@ _PATH_CALLS = (
     Rule("mknodat", 259, 33),
     Rule("statfs", 137, 43),
     Rule("memfd_create", 319, 279),
+    Rule("inotify_add_watch", 254, 27),
+    Rule("statmount", 457, 457),
+    Rule("listmount", 458, 458),
+    Rule("getxattr", 191, 8, errno.ENOTSUP),  # which a copy of a file expects
+    Rule("lgetxattr", 192, 9, errno.ENOTSUP),
+    Rule("listxattr", 194, 11, errno.ENOTSUP),
+    Rule("llistxattr", 195, 12, errno.ENOTSUP),
+    Rule("getxattrat", 464, 464, errno.ENOTSUP),
+    Rule("listxattrat", 465, 465, errno.ENOTSUP),
 )
 _PROCESS_CALLS = (
     Rule("execve", 59, 221),
@@ -82,32 +90,25 @@ _PROCESS_CALLS = (
 )
 # without a listener, the calls that notify one fail
 _RULES = (*RULES, *socket_rules(()), *HOST_RULES)
-_ONLY_THREADS = (Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),)),)
-_NO_CLONE = (Rule("clone", 56, 220),)
+_ONLY_THREADS = Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),))
+
+# built once, in the fork server; the second in addition to the first, which stays
+_first_filter = build_filter(_RULES)
+_last_filter = build_filter((*_PATH_CALLS, *_PROCESS_CALLS, _ONLY_THREADS))
 
 
-# built once, in the fork server
-_first_filter = build_filter(_RULES) if is_supported() else b""
-# in addition to the first one, which stays
-_last_filters = {
-    has_threads: build_filter((*_PATH_CALLS, *_PROCESS_CALLS, *clone)) if is_supported() else b""
-    for has_threads, clone in ((False, _NO_CLONE), (True, _ONLY_THREADS))
-}
-
-
-def confine_worker(ruleset: int | None, address_space: int) -> None:
+def confine_worker(ruleset: int | None) -> None:
     """Confine this process, and what it starts, before it starts anything.
 
     Args:
         ruleset: A Landlock ruleset, if the kernel has Landlock.
-        address_space: Bytes that this process may use more than now.
 
     Raises:
         OSError: The kernel refused; the worker must not run.
     """
     _first_use[0] = _used_address_space()
     limits = (
-        (resource.RLIMIT_AS, _first_use[0] + address_space),
+        (resource.RLIMIT_AS, _first_use[0] + ADDRESS_SPACE),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
@@ -123,20 +124,13 @@ def confine_worker(ruleset: int | None, address_space: int) -> None:
     _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
 
 
-def seal_worker(*, has_threads: bool) -> None:
+def seal_worker() -> None:
     """Give up everything that uses paths or processes, in all threads, for good.
 
     Raises:
         OSError: The kernel refused; no code must run.
     """
-    program = _last_filters[has_threads]
-    if not program:
-        return
-    code = ctypes.create_string_buffer(program, len(program))
-    filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
-    number = _SECCOMP[os.uname().machine]
-    if _libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filled)) != 0:
-        raise OSError(ctypes.get_errno() or errno.EPERM, "The worker cannot be confined")
+    supervisor.install_filter(_last_filter, all_threads=True)
 
 
 def limit_memory(more: int) -> None:
@@ -149,9 +143,3 @@ def limit_memory(more: int) -> None:
 def _used_address_space() -> int:
     with open("/proc/self/statm") as file:  # noqa: PTH123 # pathlib takes long to import
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-class _FilterProgram(ctypes.Structure):
-    """`struct sock_fprog`."""
-
-    _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_void_p))

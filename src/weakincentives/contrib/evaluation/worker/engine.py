@@ -1,17 +1,29 @@
-"""An engine whose code runs in the workers of a pool."""
+"""An engine whose code runs in the workers of a pool.
 
+It answers their calls: the functions of `FileAccess` by name, and no others. Two more return what
+a worker cannot open and what is no secret: modules of the standard library, and data of time zones.
+"""
+
+import base64
+import marshal
+import re
+import sys
+import sysconfig
 import time
-from dataclasses import dataclass, field
+import zoneinfo
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
 
 from weakincentives.contrib.evaluation.engine import (
     EngineLanguage,
     EngineOutcome,
     EngineRequest,
     FileAccess,
+    clip,
 )
 from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
-from weakincentives.contrib.evaluation.text import clip
-from weakincentives.contrib.evaluation.worker.file_calls import answer_call
 from weakincentives.contrib.evaluation.worker.pool import (
     Frame,
     Outcome,
@@ -25,6 +37,13 @@ _GRACE = 0.3  # seconds for a worker to report the line at which it ran out of t
 _MAX_MESSAGE = 2_000  # characters of an error message
 _MAX_ESCAPE = 6  # characters that stand for one that UTF-8 cannot have
 _MAX_NAME = 200  # characters of the name of a variable or an error
+_LIBRARY = sysconfig.get_path("stdlib")
+_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_MAX_FILE_MESSAGE = 1_000  # characters of the message of a file call
+_NAMES = (
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
+    *(PermissionError, OSError, ValueError),
+)
 
 
 class WorkerEngine:
@@ -46,23 +65,19 @@ class WorkerEngine:
         started = time.monotonic()
         run = _Run(self._pool.acquire(), request, files, started)
         outcome = self._serve(run)
-        if run.is_lost and not self._pool.has_server():
+        if not run.has_answered and not self._pool.has_server():
             # the worker did nothing, and died with a server that was killed
             outcome = self._serve(_Run(self._pool.acquire(), request, files, started))
         return outcome
 
     def _serve(self, run: "_Run") -> EngineOutcome:
-        worker = run.worker
         try:
-            outcome = run.serve()
-        except BaseException:
-            self._pool.discard(worker)
-            raise
-        if run.is_worker_fine:
-            self._pool.release(worker)
-        else:
-            self._pool.discard(worker)
-        return outcome
+            return run.serve()
+        finally:
+            if run.is_worker_fine:
+                self._pool.release(run.worker)
+            else:
+                run.worker.kill()
 
     def close(self) -> None:
         """Stop all processes; a later evaluation starts others."""
@@ -78,7 +93,6 @@ class _Run:
     files: FileAccess
     started: float
     is_worker_fine: bool = False
-    is_lost: bool = False
     has_answered: bool = False
     printed: dict[str, list[str]] = field(
         default_factory=lambda: {"stdout": [], "stderr": []}, init=False
@@ -99,9 +113,7 @@ class _Run:
         except (FrameError, OSError):
             reported = None
         if reported is None:
-            self.is_lost = not self.has_answered
-            return self._fail("MemoryError", _crash_message(self.request.limits))
-        self.worker.calls += 1
+            return self._fail("RuntimeError", _crash_message(self.request.limits))
         self.worker.busy_seconds += time.monotonic() - self.started
         self.is_worker_fine = not reported.is_spoiled
         return self._accept(reported)
@@ -118,15 +130,12 @@ class _Run:
                 return frame.outcome
             if frame.kind == "print":
                 room -= max(len(frame.text), 1)
-                self._print(frame)
+                self.printed[frame.stream].append(frame.text[: limits.max_output_length])
             else:
                 calls -= 1
-                self.worker.send(answer_call(self.files, frame, is_allowed=calls >= 0), until)
+                self.worker.send(_answer(self.files, frame, is_allowed=calls >= 0), until)
             if room < 0:
                 raise FrameError("The worker sends more output than it may")
-
-    def _print(self, frame: Frame) -> None:
-        self.printed[frame.stream].append(frame.text[: self.request.limits.max_output_length])
 
     def _accept(self, reported: Outcome) -> EngineOutcome:
         """Return the outcome; the worker has bounded it, and a hostile one has not."""
@@ -137,9 +146,9 @@ class _Run:
         if error is not None:
             name, message = error.type[:_MAX_NAME], clip(error.message, _MAX_MESSAGE)
             return self._fail(name, message, line=error.line, dropped=reported.dropped)
-        value = reported.value_repr
+        value, length = reported.value, limits.max_output_length
         return EngineOutcome(
-            None if value is None else clip(value, limits.max_output_length),
+            None if value is None else clip(value, length, dropped=max(reported.value_dropped, 0)),
             self._printed("stdout", reported.dropped),
             self._printed("stderr", reported.dropped),
             _bound_globals(reported.globals, limits),
@@ -176,18 +185,12 @@ class _Run:
 
 
 def _encode(request: EngineRequest, seconds: float) -> dict[str, object]:
-    limits = request.limits
     return {
         "code": request.code,
         "globals": dict(request.globals),
         "seconds": seconds,
         "root": request.root,
-        "max_output": limits.max_output_length,
-        "max_memory": limits.max_memory_bytes,
-        "max_globals": limits.max_globals,
-        "max_global_length": limits.max_global_length,
-        "max_globals_length": limits.max_globals_length,
-        "max_calls": limits.max_file_calls,
+        "limits": asdict(request.limits),
     }
 
 
@@ -207,6 +210,93 @@ def _time_message(request: EngineRequest) -> str:
 
 def _crash_message(limits: EvalLimits) -> str:
     return (
-        "the process that ran the code ended; it probably used more than"
-        f" {limits.max_memory_bytes // 1024**2} MiB of memory"
+        "the process that ran the code ended before the code was done: it exited, crashed, or used"
+        f" more than {limits.max_memory_bytes // 1024**2} MiB of memory"
     )
+
+
+def _answer(files: FileAccess, frame: Frame, *, is_allowed: bool) -> dict[str, object]:
+    """Return the reply to a call: its value, or the error that the code gets."""
+    function = _FUNCTIONS.get(frame.function)
+    try:
+        if function is None:
+            raise ValueError(f"No such file function: {frame.function[:50]!r}")
+        if not is_allowed:
+            raise OSError("The code makes too many file calls; read each file once")
+        return {"value": function(files, *frame.arguments)}
+    except (OSError, ValueError) as error:
+        return {"error": [_error_name(error), str(error)[:_MAX_FILE_MESSAGE]]}
+    except TypeError:
+        return {"error": ["ValueError", f"Wrong arguments of {frame.function!r}"]}
+
+
+def _error_name(error: Exception) -> str:
+    return next(each.__name__ for each in _NAMES if isinstance(error, each))
+
+
+def _make_directory(files: FileAccess, path: str, parents: str, exist_ok: str) -> None:
+    files.make_directory(path, parents=bool(parents), exist_ok=bool(exist_ok))
+
+
+def _method(name: str) -> Callable[..., object]:
+    """Return a function that calls a method whose arguments and value are those of the call."""
+
+    def call(files: FileAccess, *arguments: str) -> object:
+        return getattr(files, name)(*arguments)
+
+    return call
+
+
+def _read_bytes(files: FileAccess, path: str) -> str:
+    return base64.b64encode(files.read_bytes(path)).decode()
+
+
+def _stat(files: FileAccess, path: str) -> dict[str, object]:
+    found = files.stat(path)
+    modified = found.modified_at
+    return {
+        "is_file": found.is_file,
+        "is_directory": found.is_directory,
+        "is_symlink": found.is_symlink,
+        "size": found.size_bytes,
+        "modified": 0 if modified is None else modified.timestamp(),
+    }
+
+
+def _list(files: FileAccess, path: str) -> list[list[object]]:
+    return [
+        [each.name, each.is_file, each.is_directory, each.is_symlink] for each in files.list(path)
+    ]
+
+
+def _module(_: FileAccess, name: str) -> tuple[str, str, bool] | None:
+    """Return the code of a module of the standard library, its file, whether it is a package."""
+    parts = name.split(".")
+    if parts[0] not in sys.stdlib_module_names or not all(map(str.isidentifier, parts)):
+        return None
+    for rest, is_package in (("/__init__.py", True), (".py", False)):
+        path = f"{_LIBRARY}/{'/'.join(parts)}{rest}"
+        if Path(path).is_file():
+            code = SourceFileLoader(name, path).get_code(name)
+            return base64.b64encode(marshal.dumps(code)).decode(), path, is_package
+    return None
+
+
+def _zone(_: FileAccess, key: str) -> str | None:
+    """Return the data of a time zone."""
+    for directory in zoneinfo.TZPATH if _ZONE.fullmatch(key) else ():
+        path = Path(directory, key)
+        if path.is_file():
+            return base64.b64encode(path.read_bytes()).decode()
+    return None
+
+
+_FUNCTIONS: Mapping[str, Callable[..., object]] = {
+    **{name: _method(name) for name in ("read_text", "write_text", "remove", "exists")},
+    "read_bytes": _read_bytes,
+    "make_directory": _make_directory,
+    "stat": _stat,
+    "list": _list,
+    "module": _module,
+    "zone": _zone,
+}

@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from weakincentives.contrib.evaluation.engine import EngineUnavailableError
+from weakincentives.contrib.evaluation.params import EvalError
 from weakincentives.contrib.evaluation.worker import server
 from weakincentives.contrib.evaluation.worker.protocol import (
     MAX_MESSAGE,
@@ -33,13 +34,9 @@ from weakincentives.contrib.evaluation.worker.protocol import (
 )
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
-from weakincentives.sandbox.seccomp import is_supported
 
 MAX_IDLE = 2
 """Workers that wait for the next evaluation."""
-
-MAX_CALLS = 1_000
-"""Evaluations that one worker serves, at most."""
 
 MAX_BUSY_SECONDS = 60.0
 """Seconds that one worker is busy, at most; its processor time is limited too."""
@@ -51,21 +48,13 @@ _ROOT = str(Path(server.__file__).parents[4])
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why code failed, as a worker reports it."""
-
-    type: str
-    message: str
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of an evaluation, as a worker reports it."""
 
-    value_repr: str | None = None
+    value: str | None = None
+    value_dropped: int = 0
     globals: dict[str, str] = field(default_factory=dict[str, str])
-    error: Failure | None = None
+    error: EvalError | None = None
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     is_spoiled: bool = False
 
@@ -74,7 +63,7 @@ class Outcome:
 class Frame:
     """One message of a worker."""
 
-    kind: Literal["ready", "print", "call", "done"]
+    kind: Literal["ready", "refused", "print", "call", "done"]
     pid: int = 0
     stream: Literal["stdout", "stderr"] = "stdout"
     text: str = ""
@@ -94,16 +83,14 @@ class WorkerProgram:
         starts_processes: Whether a worker starts other processes before it runs code.
         options: Settings for the program's `start`.
         grants: Paths that a worker can use, where the kernel has Landlock.
-        address_space: Bytes of memory that a worker can use.
     """
 
     module: str
-    directories: tuple[str, ...]
-    is_reusable: bool
+    directories: tuple[str, ...] = ()
+    is_reusable: bool = False
     starts_processes: bool = False
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     grants: tuple[Grant, ...] = ()
-    address_space: int = 1024 * 1024 * 1024
 
 
 class Worker:
@@ -113,15 +100,21 @@ class Worker:
         """Use the connection; the process reports itself when it is ready."""
         self.connection: socket.socket = connection
         self._starts_processes = starts_processes
-        self.calls: int = 0
         self.busy_seconds: float = 0.0
         self._pid = 0
         self._process = -1
 
     def wait_until_ready(self, seconds: float) -> bool:
-        """Return whether the process is ready to serve, and alive."""
+        """Return whether the process is ready to serve, and alive.
+
+        Raises:
+            EngineUnavailableError: The process cannot be confined, so it runs no code.
+        """
         if self._process < 0:
             frame = self.receive(time.monotonic() + seconds)
+            if frame is not None and frame.kind == "refused":
+                self.forget()
+                raise EngineUnavailableError(unconfined(frame.text))
             if frame is None or frame.kind != "ready":
                 return False
             # it waits for us, so the number is still its own
@@ -163,14 +156,15 @@ class Worker:
             os.close(self._process)
             self._process = -1
 
-    def kill(self) -> None:
-        """Kill the process and all that it started, and wait until they are gone; idempotent."""
+    def kill(self, *, waits: bool = True) -> None:
+        """Kill the process and all that it started, and wait until it is gone if `waits`."""
         if self._process >= 0:
             if self._starts_processes:
                 supervisor.kill_session(self._pid)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
-            _is_readable(self._process, _EXIT_TIMEOUT)
+            if waits:
+                _is_readable(self._process, _EXIT_TIMEOUT)
         self.forget()
 
 
@@ -185,7 +179,7 @@ class WorkerPool:
         weakref.finalize(self, self._processes.stop)
 
     def acquire(self) -> Worker:
-        """Return a worker that nobody else uses; end with `release` or `discard`.
+        """Return a worker that nobody else uses; release or kill it.
 
         Raises:
             EngineUnavailableError: None can be started.
@@ -202,18 +196,14 @@ class WorkerPool:
 
     def release(self, worker: Worker) -> None:
         """Take back a worker after an evaluation."""
-        worn_out = worker.calls >= MAX_CALLS or worker.busy_seconds >= MAX_BUSY_SECONDS
+        worn_out = worker.busy_seconds >= MAX_BUSY_SECONDS
         with self._lock:
             processes = self._processes
             kept = self._program.is_reusable and not worn_out and processes.server is not None
             if kept and len(processes.idle) < MAX_IDLE:
                 processes.idle.append(worker)
                 return
-        worker.kill()
-
-    def discard(self, worker: Worker) -> None:
-        """Kill a worker; the next evaluation gets another one."""
-        worker.kill()
+        worker.kill(waits=False)  # it has reported all, and is about to exit
 
     def has_server(self) -> bool:
         """Return whether the fork server runs."""
@@ -292,7 +282,7 @@ class _Server:
 
     def __init__(self, program: WorkerProgram) -> None:
         self._starts_processes = program.starts_processes
-        self._options = {**program.options, "address_space": program.address_space}
+        self._options = {**program.options, "is_reusable": program.is_reusable}
         self._requests, remote = socket.socketpair()
         self._ruleset = create_ruleset(program.grants) if landlock_abi() else None
         with remote:
@@ -323,9 +313,7 @@ class _Server:
             except ConnectionError:
                 local.close()
                 return None
-        # where there is no filter, code might start a process after all
-        may_start = self._starts_processes or not is_supported()
-        return Worker(local, starts_processes=may_start)
+        return Worker(local, starts_processes=self._starts_processes)
 
     def close(self) -> None:
         self.forget()
@@ -341,6 +329,15 @@ class _Server:
         if self._ruleset is not None:
             os.close(self._ruleset)
             self._ruleset = None
+
+
+def unconfined(reason: str) -> str:
+    """Return why no code is evaluated on a machine that cannot confine it, and what to do."""
+    return (
+        "Python code is evaluated only in a process that is confined, and this machine cannot"
+        f" confine one: {reason}; use Linux with seccomp on x86_64 or aarch64, or install podman"
+        " and use PodmanSandboxSection"
+    )
 
 
 def _command(program: WorkerProgram, requests: int) -> Sequence[str]:

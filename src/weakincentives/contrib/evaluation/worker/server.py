@@ -11,6 +11,7 @@ It is a subreaper, so that a process that lost its worker is still below it.
 """
 
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -18,6 +19,7 @@ import socket
 import sys
 import types
 from collections.abc import Sequence
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _MAX_DESCRIPTORS = 4
@@ -26,8 +28,6 @@ _PACKAGES = (
     "weakincentives.contrib",
     "weakincentives.contrib.evaluation",
     "weakincentives.contrib.evaluation.worker",
-    "weakincentives.contrib.evaluation.worker.asteval",
-    "weakincentives.contrib.evaluation.worker.monty",
     "weakincentives.sandbox",
 )
 _UNWANTED = ("numpy", "numpy_financial")  # asteval imports them if it can, which takes long
@@ -63,11 +63,9 @@ def main(requests: int, parent: int, root: str, program: str, directories: Seque
         signal.signal(each, signal.SIG_IGN)  # the kernel reaps workers
     alive = _watch(parent)
     sys.path += directories
-    for each in _UNWANTED:
-        sys.modules[each] = None  # type: ignore[assignment] # importing it raises ImportError
     skip_package_imports(root)
     worker = _import("weakincentives.contrib.evaluation.worker.session")
-    loaded = _import(program)
+    loaded = _load(program)
     supervisor = _import("weakincentives.sandbox.supervisor")
     server = socket.socket(fileno=requests)
     poll = select.poll()
@@ -86,6 +84,20 @@ def main(requests: int, parent: int, root: str, program: str, directories: Seque
             os.close(each)
     supervisor.kill_descendants(os.getpid())
     os._exit(0)
+
+
+def _load(program: str) -> types.ModuleType:
+    """Import the program, and what its workers share."""
+    for each in _UNWANTED:
+        sys.modules[each] = None  # type: ignore[assignment] # importing it raises ImportError
+    loaded = _import(program)
+    for each in _UNWANTED:
+        del sys.modules[each]
+    for each in loaded.MODULES:
+        with suppress(ImportError):  # not every Python has all of them
+            _import(each)
+    gc.freeze()  # what is shared with the workers is not copied by their collector
+    return loaded
 
 
 def _watch(parent: int) -> int:

@@ -1,12 +1,14 @@
 """A worker: one process that runs code, and reports to the process that asked for it.
 
-A program is a module with `start`, `evaluate`, `IS_REUSABLE` and `HAS_THREADS`. A worker of a
-reusable program serves one evaluation after the other; any other worker exits after one.
+A program is a module with the names of `Program`. A worker of a reusable program serves one
+evaluation after the other; any other worker exits after one.
 """
 
+import builtins
 import fcntl
 import os
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -20,21 +22,12 @@ from weakincentives.contrib.evaluation.worker.protocol import (
 )
 
 _CONNECTION, _RULESET, _FREE, _MAX_DESCRIPTOR = 3, 4, 16, 1024
-_MAX_ERROR = 4_000  # characters of a message
-_ERRORS: Mapping[str, type[Exception]] = {
-    each.__name__: each
-    for each in (
-        *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
-        *(PermissionError, OSError, ValueError, UnicodeDecodeError, RuntimeError),
-    )
-}
 
 
 class Program(Protocol):
     """The module that runs code in a worker."""
 
-    IS_REUSABLE: bool
-    HAS_THREADS: bool
+    MODULES: Sequence[str]
 
     def start(self, options: Mapping[str, Any]) -> Any:
         """Start what evaluations share; its result is passed to `evaluate`."""
@@ -51,8 +44,15 @@ class Host:
     def __init__(self, connection: socket.socket, request: Mapping[str, Any]) -> None:
         """Serve one evaluation."""
         self._connection = connection
-        self._room = {"stdout": request["max_output"], "stderr": request["max_output"]}
+        self._lock = threading.Lock()
+        limit: int = request["limits"]["max_output_length"]
+        self._room: dict[str, int] = {"stdout": limit, "stderr": limit}
         self.dropped: dict[str, int] = {"stdout": 0, "stderr": 0}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message is on its way."""
+        return self._lock.locked()
 
     def print(self, stream: str, text: str) -> None:
         """Send printed text at once, so that it is not lost if this process is killed."""
@@ -61,7 +61,8 @@ class Host:
         self.dropped[stream] += len(text) - len(kept)
         if kept:
             clean = kept.encode("utf-8", "backslashreplace").decode()
-            self._send({"kind": "print", "stream": stream, "text": clean})
+            with self._lock:
+                self._send({"kind": "print", "stream": stream, "text": clean})
 
     def call(self, function: str, *arguments: object) -> Any:
         """Call a function of `FileAccess`.
@@ -72,41 +73,30 @@ class Host:
         """
         for each in arguments:
             str(each).encode()  # a lone surrogate cannot be sent
+        message = {"kind": "call", "function": function, "arguments": arguments}
         try:
-            self._send({"kind": "call", "function": function, "arguments": arguments})
+            with self._lock:
+                self._send(message)
+                reply = receive_message(self._connection, MAX_REPLY)
         except FrameError:
             raise ValueError("The text is too long to be written") from None
-        reply = receive_message(self._connection, MAX_REPLY)
         if reply is None:
             os._exit(1)
         if "error" in reply:
             name, message = reply["error"]
-            raise _ERRORS.get(name, ValueError)(message)
+            raise getattr(builtins, name)(message)
         return reply["value"]
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
         """Send the outcome."""
-        self._send({"kind": "done", "outcome": {**outcome, "dropped": self.dropped}})
+        with self._lock:
+            self._send({"kind": "done", "outcome": {**outcome, "dropped": self.dropped}})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
             send_frame(self._connection, message, MAX_MESSAGE)
         except OSError:
             os._exit(1)  # nobody listens
-
-
-def describe_error(error: BaseException, line: int | None) -> dict[str, Any]:
-    """Return an error of the code as the protocol has it."""
-    text = str(error.msg) if isinstance(error, SyntaxError) else _message(error)
-    clean = text[:_MAX_ERROR].encode("utf-8", "backslashreplace").decode()
-    return {"type": type(error).__name__, "message": clean, "line": line}
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 # a class of the code may have any `__str__`
-        return ""
 
 
 def main(descriptors: Sequence[int], program: Program) -> None:
@@ -116,16 +106,20 @@ def main(descriptors: Sequence[int], program: Program) -> None:
     options = receive_message(connection, MAX_REPLY)
     if options is None:
         return
-    confinement.confine_worker(ruleset, options["address_space"])
-    if ruleset is not None:
-        os.close(ruleset)
-    started = program.start(options)
-    confinement.seal_worker(has_threads=program.HAS_THREADS)
+    try:
+        confinement.confine_worker(ruleset)
+        if ruleset is not None:
+            os.close(ruleset)
+        started = program.start(options)
+        confinement.seal_worker()
+    except OSError as error:
+        send_frame(connection, {"kind": "refused", "text": str(error)}, MAX_MESSAGE)
+        return
     send_frame(connection, {"kind": "ready", "pid": os.getpid()}, MAX_MESSAGE)
     while (request := receive_message(connection, MAX_REPLY)) is not None:
         host = Host(connection, request)
         host.finish(program.evaluate(started, request, host))
-        if not program.IS_REUSABLE:
+        if not options["is_reusable"]:
             return
 
 

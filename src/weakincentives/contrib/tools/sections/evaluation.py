@@ -13,6 +13,7 @@ from weakincentives.contrib.evaluation import (
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_tools
+from weakincentives.contrib.tools.sections.base import check_session
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import MarkdownSection, Section, ToolContext
@@ -32,8 +33,6 @@ class EvaluationSection(MarkdownSection[None]):
     Beside a workspace section, the code works on the files of that workspace. In a prompt without
     one, it works on files in memory, which are in `files`.
     """
-
-    _default_engine: str | None = None  # the first that is available
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class EvaluationSection(MarkdownSection[None]):
             title: The heading.
             key: Its name in override files; derived from the title if omitted.
             session: The session that the section belongs to; None serves any session.
-            engine: What runs the code, or its name; by default the first that is available.
+            engine: What runs the code, or its name; by default CPython in a confined process.
                 An engine that is passed in is not closed with the section.
             limits: Limits of one evaluation.
             dialect: The name and parameters of the tool.
@@ -67,7 +66,7 @@ class EvaluationSection(MarkdownSection[None]):
             accepts_overrides: Whether a stored text may replace its own.
 
         Raises:
-            EngineUnavailableError: The engine is not installed.
+            EngineUnavailableError: The engine is not installed, or cannot be confined here.
             PromptError: The dialect is unknown, or an argument has the wrong type.
         """
         owner = type(self).__name__
@@ -77,7 +76,7 @@ class EvaluationSection(MarkdownSection[None]):
         check_argument(owner, "settings", settings, ToolSettings)
         self._session = session
         self._given = engine
-        self._engine = _find_engine(engine if engine is not None else self._default_engine)
+        self._engine = _find_engine(engine)
         self._limits, self._settings = limits, settings
         self._dialect: DialectName = dialect
         self._template = template
@@ -143,16 +142,15 @@ class EvaluationSection(MarkdownSection[None]):
         return self._own
 
     def _bind_context(self, context: ToolContext) -> ToolContext:
+        check_session(self.title, self._session, context)
         return context if context.filesystem is not None else self._memory.bind_context(context)
 
 
 class AstevalSection(EvaluationSection):
-    """A section that evaluates Python code with asteval: expressions, loops and functions.
+    """The section that the specification names, with the engine that computes what Python computes.
 
-    It needs the extra `asteval`.
+    Pass `engine="asteval"` for the interpreter of that name, which needs the extra `asteval`.
     """
-
-    _default_engine: str | None = "asteval"
 
     def __init__(
         self, *, title: str = "Python Evaluation", key: str | None = "asteval", **options: Any

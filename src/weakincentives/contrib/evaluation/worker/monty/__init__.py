@@ -1,1 +1,0 @@
-"""The program of workers that run code in Monty; imported only there."""
