@@ -12,8 +12,12 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long bench docs coverage lock shape clean
 
-help demo check test test-long docs coverage lock shape clean:
+help demo check test test-long docs coverage lock clean:
 	@$(PYTHON) -m scripts.tasks $@
+
+# make shape ARGS=--update
+shape:
+	@$(PYTHON) -m scripts.tasks shape $(ARGS)
 
 # make bench W=W6 ARGS="--size 1000"
 bench:

@@ -1,5 +1,7 @@
 """The shape of the source tree in figures: `make shape` prints them beside their goals.
 
+Most of them may not get worse: `scripts.ratchet` compares them with `scripts/shape.toml`.
+
 Files are counted, names are read and imports are resolved from the sources; only the walks,
 the modules and functions that an operation crosses, are measured by running it (`scripts.walks`).
 """
@@ -7,11 +9,13 @@ the modules and functions that an operation crosses, are measured by running it 
 import ast
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.ratchet import FILE, TOTAL, UPDATE, Ratchet, figures_before
 from scripts.steps import ROOT
 from scripts.walks import WALKS, measure
 
@@ -28,6 +32,10 @@ _IRREGULAR = frozenset(
         *("made", "meant", "met", "put", "said", "seen", "sent", "shown", "split", "spoken"),
         *("stood", "taken", "thought", "told", "torn", "understood", "withheld", "written"),
     }
+)
+_COUNTED = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.Import, ast.ImportFrom, ast.Call),
 )
 _VERBS = frozenset({"bring", "embed", "exceed", "feed", "need", "nothing", "proceed", "seed"})
 BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -54,11 +62,9 @@ BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
         1_150,
         (
             "cli/runs.py",
-            "cli/dumps.py",
             "cli/state.py",
             "cli/steps.py",
             "cli/status.py",
-            "cli/export.py",
             "cli/timeline",
             "cli/run/recovery.py",
             "cli/run/continuation.py",
@@ -69,6 +75,8 @@ BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
 MAX_UNDO_LINES = 23_000
 MAX_LINES = 92_000
 MAX_MODULES = 410
+MAX_FUNCTION_LINES = 40
+MAX_PARAMETERS = 6
 MAX_WALKS: Mapping[str, int] = {"edit_file": 48, "MCP undo": 45}
 """The modules that an operation may cross; others are only printed."""
 
@@ -95,6 +103,7 @@ class Tree:
     def __init__(self, sources: Path = SOURCES) -> None:
         """Read the sources below `sources`."""
         self.modules: dict[str, ast.Module] = {}
+        self.nodes: dict[str, list[ast.AST]] = {}  # those that are counted, by module
         self.sizes: dict[str, int] = {}  # lines by path, data and all
         for path in sorted(sources.rglob("*.py")):
             relative = path.relative_to(sources.parent)
@@ -104,6 +113,8 @@ class Tree:
                 continue
             name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
             self.modules[name] = ast.parse(text)
+            every = ast.walk(self.modules[name])
+            self.nodes[name] = [each for each in every if isinstance(each, _COUNTED)]
 
     @property
     def lines(self) -> int:
@@ -123,23 +134,41 @@ class Tree:
 
     def imports(self) -> Iterator[tuple[str, ast.ImportFrom | ast.Import, str]]:
         """Yield the importing module, the statement and each imported module of the package."""
-        for name, tree in self.modules.items():
-            for node in ast.walk(tree):
+        for name, nodes in self.nodes.items():
+            for node in nodes:
                 if isinstance(node, ast.Import):
                     yield from ((name, node, each.name) for each in node.names)
                 elif isinstance(node, ast.ImportFrom) and node.module:
                     yield from ((name, node, each) for each in self._targets(node, node.module))
 
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Yield every function and method."""
+        for nodes in self.nodes.values():
+            for node in nodes:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield node
+
     def _targets(self, node: ast.ImportFrom, module: str) -> set[str]:
-        inner = {f"{module}.{each.name}" for each in node.names} & set(self.modules)
-        return inner or {module}
+        # a package may offer a function that has the name of its module
+        given = {
+            f"{module}.{each.name}" for each in node.names if not self._offers(module, each.name)
+        }
+        return given & self.modules.keys() or {module}
+
+    def _offers(self, package: str, name: str) -> bool:
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and f"{node.module}.{name}" not in self.modules
+            and any((each.asname or each.name) == name for each in node.names)
+            for node in (self.modules[package].body if package in self.modules else ())
+        )
 
 
 def figures(tree: Tree) -> list[Figure]:
     """Return every figure that is read from the sources."""
     leaves = [name.rpartition(".")[2] for name in tree.modules]
     gerunds = [each for each in leaves if each.endswith("ing") and each not in NOUNS]
-    functions = list(_functions(tree))
+    functions = [each.name for each in tree.functions() if not _is_property(each)]
     participles = [each for each in functions if is_participle(each)]
     return [
         Figure("files per 1,000 lines", round(1000 * tree.files / tree.lines, 1), 4.5),
@@ -195,11 +224,12 @@ def class_checks(tree: Tree) -> list[str]:
     classes = _filesystem_classes(tree)
     return [
         f"{name}:{node.lineno}"
-        for name, module in tree.modules.items()
+        for name, nodes in tree.nodes.items()
         if not name.startswith(f"{PACKAGE}.filesystem")
-        for node in ast.walk(module)
+        for node in nodes
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "isinstance"
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
         and classes.intersection(re.findall(r"\w+", ast.unparse(node.args[1])))
     ]
 
@@ -220,9 +250,59 @@ def budget(tree: Tree) -> list[tuple[Figure, int]]:
     return [*rows, (Figure("undo, all of it", total[0], MAX_UNDO_LINES), total[1])]
 
 
-def main() -> int:
-    """Print the tables."""
-    tree = Tree()
+def measure_all(tree: Tree, walks: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Return the figures that may not get worse, by name."""
+    return {
+        TOTAL: tree.lines,
+        **{f"{TOTAL}: {name}": lines for name, lines, _ in packages(tree)},
+        "modules": tree.files,
+        **{f"modules crossed by {name}": modules for name, (modules, _) in walks.items()},
+        "modules imported by one sibling only": len(only_children(tree)),
+        "imports past another package's __init__": len(past_the_door(tree)),
+        "isinstance on filesystem classes, not protocols": len(class_checks(tree)),
+        f"functions over {MAX_FUNCTION_LINES} lines": sum(map(_is_long, tree.functions())),
+        f"functions with more than {MAX_PARAMETERS} parameters": sum(
+            _count_parameters(each) > MAX_PARAMETERS for each in tree.functions()
+        ),
+        "class names used twice": _count_repeated(
+            node.name
+            for module in tree.modules.values()
+            for node in module.body
+            if isinstance(node, ast.ClassDef)
+        ),
+        "module names used twice": _count_repeated(
+            each.rpartition(".")[2] for each in tree.modules
+        ),
+    }
+
+
+def measure_walks() -> dict[str, tuple[int, int]]:
+    """Return the modules and functions that each operation crosses."""
+    with ThreadPoolExecutor(len(WALKS)) as pool:
+        return dict(zip(WALKS, pool.map(measure, WALKS), strict=True))
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the tables and what got worse; with `--update`, write down what got better."""
+    tree, walks = Tree(), measure_walks()
+    _print_tables(tree, walks)
+    measured = measure_all(tree, walks)
+    ratchet = Ratchet.parse(FILE.read_text(encoding="utf-8"))
+    if "--update" in arguments:
+        ratchet = ratchet.update(measured)
+        FILE.write_text(str(ratchet), encoding="utf-8")
+    better = ratchet.improvements(measured)
+    if better:
+        print(f"\nBetter than scripts/shape.toml; write it down with `{UPDATE}`")
+        print("\n".join(better))
+    worse = list(ratchet.problems(measured, figures_before()))
+    if worse:
+        print("\nWorse than scripts/shape.toml")
+        print("\n".join(worse))
+    return 1 if worse else 0
+
+
+def _print_tables(tree: Tree, walks: Mapping[str, tuple[int, int]]) -> None:
     for name, lines, modules in packages(tree):
         print(f"{name:<52}{lines:>8} lines {modules:>5} modules")
     print(Figure("lines", tree.lines, MAX_LINES))
@@ -231,37 +311,43 @@ def main() -> int:
     for row, modules in budget(tree):
         print(f"{row}   {modules} modules")
     print("\nModules that one operation crosses")
-    for name in WALKS:
-        crossed, functions = measure(name)
+    for name, (crossed, functions) in walks.items():
         row = Figure(name, crossed, MAX_WALKS.get(name, 0))
         print(row if name in MAX_WALKS else f"{name:<52}{crossed:>8}", f"  {functions} functions")
     print("\nNames and imports")
     for figure in figures(tree):
         print(figure)
-    return 0
+
+
+def _is_long(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return (node.end_lineno or node.lineno) - node.lineno >= MAX_FUNCTION_LINES
+
+
+def _count_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = node.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    others = (given.vararg, given.kwarg)
+    return sum(each.arg not in {"self", "cls"} for each in named) + sum(map(bool, others))
+
+
+def _count_repeated(names: Iterable[str]) -> int:
+    return sum(times > 1 for times in Counter(names).values())
 
 
 def _filesystem_classes(tree: Tree) -> set[str]:
     """Return the names of the filesystem classes that are not protocols."""
     return {
         node.name
-        for name, module in tree.modules.items()
+        for name, nodes in tree.nodes.items()
         if name.startswith(f"{PACKAGE}.filesystem")
-        for node in ast.walk(module)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         and node.name.endswith("Filesystem")
         and "Protocol" not in map(ast.unparse, node.bases)
     }
 
 
-def _functions(tree: Tree) -> Iterator[str]:
-    for module in tree.modules.values():
-        for node in ast.walk(module):
-            if isinstance(node, ast.FunctionDef) and not _is_property(node):
-                yield node.name
-
-
-def _is_property(node: ast.FunctionDef) -> bool:
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("property" in ast.unparse(each) for each in node.decorator_list)
 
 
@@ -284,4 +370,4 @@ def _is_package(tree: Tree, name: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

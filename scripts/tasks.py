@@ -215,9 +215,9 @@ def lock(_: Sequence[str]) -> None:
         )
 
 
-def shape(_: Sequence[str]) -> None:
-    """Print the shape of the source tree in figures, beside their goals."""
-    hand_over_to([_development().program("python"), "-m", "scripts.shape"])
+def shape(arguments: Sequence[str]) -> None:
+    """Print the shape of the source tree in figures; one that got worse fails."""
+    hand_over_to([_development().program("python"), "-m", "scripts.shape", *arguments])
 
 
 def clean(_: Sequence[str]) -> None:
@@ -269,6 +269,7 @@ def _check(tools: Environment) -> None:
             "format": lambda: output_of([ruff, "format", "--check", *sources]),
             "lint": lambda: output_of([ruff, "check", *sources]),
             "layers": lambda: output_of([layers, "--no-cache"]),
+            "shape": lambda: output_of([tools.program("python"), "-m", "scripts.shape"]),
         }
     )
     _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.shape import Tree, budget, class_checks, packages
+from scripts.shape import Tree, budget, class_checks, packages, past_the_door
 from scripts.walks import WALKS, measure
 
 FILESYSTEM = """
@@ -42,6 +42,23 @@ def test_lines_and_modules_are_counted_by_folder_and_by_module(tmp_path: Path):
     assert (rows["mcp"], rows["cli"], rows["gitstore"]) == ((7, 2), (6, 1), (0, 0))
     assert rows["undo, all of it"] == (13, 3)
     assert (tree.lines, tree.files) == (18, 4)
+
+
+def test_only_imports_of_modules_go_past_the_door_of_a_package(tmp_path: Path):
+    history = tmp_path / "weakincentives" / "history"
+    history.mkdir(parents=True)
+    (history / "__init__.py").write_text("from weakincentives.history.change import change\n")
+    (history / "change.py").write_text("def change(): ...\n")
+    (history / "log.py").write_text("")
+    by_the_door = "from weakincentives.history import change\n"
+    (tmp_path / "weakincentives" / "a.py").write_text(by_the_door)
+    past_it = "from weakincentives.history.change import change\n"
+    (tmp_path / "weakincentives" / "b.py").write_text(past_it)
+    (tmp_path / "weakincentives" / "c.py").write_text("from weakincentives.history import log\n")
+    assert past_the_door(Tree(tmp_path / "weakincentives")) == [
+        "weakincentives.b -> weakincentives.history.change",
+        "weakincentives.c -> weakincentives.history.log",
+    ]
 
 
 @pytest.mark.slow
