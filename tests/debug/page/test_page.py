@@ -12,8 +12,11 @@ from playwright.sync_api import Page, expect
 
 from tests.debug.conftest import Client
 from tests.debug.page.conftest import OpenPage, wait_for_text
-from tests.debug.recordings import Recorded, workspace
+from tests.debug.recordings import Recorded, record, workspace
+from weakincentives.debug import SnapshotStore, export_page
 from weakincentives.filesystem import ArchiveFilesystem
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import SessionRecorder
 
 expect.set_options(timeout=60_000)
 
@@ -266,6 +269,26 @@ def test_a_narrow_screen_has_one_column_and_never_scrolls_sideways(
     page.get_by_role("link", name="← Steps").click()
     expect(page.locator(".timeline")).to_be_visible()
     _select(page, 4)
+
+
+def test_only_the_first_step_is_where_the_recording_began(open_page: OpenPage, tmp_path: Path):
+    path = record(tmp_path, "undone")
+    files = workspace()
+    with SessionRecorder(Session(), path, files, at=9, durable=False):
+        files.write("new.txt", "by an agent")
+    recorder = SessionRecorder(Session(), path, workspace(), at=10, title="undo", undoes=10)
+    recorder.close()
+    exported = tmp_path / "page.html"
+    export_page(SnapshotStore(path).session(), exported)
+    page = open_page(exported)
+    for number, label, heading in (
+        (1, "start", "Recording began"),
+        (10, "resume", "Recording continued"),
+        (recorder.last, "undo", "Undo"),
+    ):
+        expect(page.locator(f'a.row[data-step="{number}"] .kind')).to_have_text(label)
+        _select(page, number)
+        expect(page.locator(".stephead .kind")).to_have_text(heading)
 
 
 def test_branches_are_drawn_as_a_tree(

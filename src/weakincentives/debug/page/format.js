@@ -19,6 +19,12 @@ export function size(bytes) {
   return `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 }
 
+// The first step after an earlier one continues a recording, or undoes a step of it.
+export function stepLabel(step) {
+  if (step.kind !== "start" || step.parent === null) return step.kind;
+  return step.undoes === null ? "resume" : "undo";
+}
+
 export function clock(date) {
   return new Date(date).toLocaleTimeString("en-GB");
 }

@@ -3,12 +3,12 @@
 import { changeSections, counts } from "./code.js";
 import { address, isOffline, loadDiff, loadMessages, loadSlices, loadStep } from "./data.js";
 import { copyButton, h, recall, remember } from "./dom.js";
-import { compact, count, day, duration, money, tokenCount, visible, visiblePath } from "./format.js";
+import { compact, count, day, duration, money, stepLabel, tokenCount, visible, visiblePath } from "./format.js";
 import { filesView } from "./files.js";
 import { link } from "./route.js";
 
 const TITLES = { step: "Overview", diff: "Changes", files: "Files", state: "State", talk: "Conversation", use: "Use it" };
-const WHAT = { start: "Recording began", prompt: "Prompt", model: "Model", tool: "Tool call", context: "Context compacted", end: "End", files: "Files changed" };
+const WHAT = { start: "Recording began", resume: "Recording continued", undo: "Undo", prompt: "Prompt", model: "Model", tool: "Tool call", context: "Context compacted", end: "End", files: "Files changed" };
 
 export async function stepView(route, steps) {
   const step = await loadStep(route.step);
@@ -33,7 +33,7 @@ function heading(step, steps) {
   return h(
     "header",
     { class: "stephead" },
-    h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[step.kind]), " ", h("span", { class: "number" }, `#${step.n}`), " ", visible(step.title)),
+    h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[stepLabel(step)]), " ", h("span", { class: "number" }, `#${step.n}`), " ", visible(step.title)),
     h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), step.ok ? null : h("span", { class: "mark bad" }, failed), step.ok && step.command_failed ? h("span", { class: "mark bad" }, `✗ command ${visible(step.command)}`) : null),
     children.length > 1 ? h("p", { class: "facts" }, `${children.length} branches begin here: `, children.map((each) => [h("a", { href: link({ step: each.n }) }, `#${each.n} ${visible(each.branch ?? "")}`), " "])) : null
   );
@@ -70,7 +70,7 @@ async function overview(step) {
   if (Array.isArray(details.tools) && details.tools.length) parts.push(section("Tools", h("p", {}, details.tools.map((each) => [h("code", {}, visible(String(each))), " "]))));
   const rest = Object.entries(details).filter(([name, value]) => !SHOWN.has(name) && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
   if (rest.length) parts.push(h("details", { class: "rest" }, h("summary", {}, "All fields of the event"), fields(Object.fromEntries(rest))));
-  return parts.length ? parts : h("p", { class: "empty" }, step.kind === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
+  return parts.length ? parts : h("p", { class: "empty" }, stepLabel(step) === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
 }
 
 function leftOut(details) {

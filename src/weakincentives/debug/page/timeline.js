@@ -1,7 +1,7 @@
 // The list of steps, with branches drawn beside it.
 
 import { h, replace, svg } from "./dom.js";
-import { clock, compact, duration, tokenCount, visible } from "./format.js";
+import { clock, compact, duration, stepLabel, tokenCount, visible } from "./format.js";
 import { ROW, edges, gutterWidth, layout, position } from "./graph.js";
 import { currentRoute, formatRoute } from "./route.js";
 
@@ -83,7 +83,7 @@ export class StepList {
     const row = h(
       "a",
       { class: `row kind-${step.kind}${step.ok ? "" : " failed"}`, href: `${this.linked}${step.n}`, "data-step": step.n },
-      h("span", { class: "line" }, h("span", { class: "kind" }, step.kind), h("span", { class: "title" }, visible(step.title)), this.marks(step)),
+      h("span", { class: "line" }, h("span", { class: "kind" }, stepLabel(step)), h("span", { class: "title" }, visible(step.title)), this.marks(step)),
       h("span", { class: "facts" }, facts.join(" · "), step.branch ? h("span", { class: "tag" }, visible(step.branch)) : null)
     );
     row.style.paddingLeft = `${gutter}px`;
