@@ -16,8 +16,9 @@ from typing import Any
 from scripts.steps import ROOT
 from weakincentives.sandbox import LandlockSandbox, LocalSandbox
 from weakincentives.sandbox.attribute_calls import CALLS
+from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command, Confinement
-from weakincentives.sandbox.host import ConfinedCommand, HostSandbox
+from weakincentives.sandbox.host import HostSandbox
 
 LONG = 120.0
 """Seconds for what takes a few, unless the machine is busy."""

@@ -26,7 +26,7 @@ from weakincentives.sandbox import (
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.container import PodmanSandboxConfig
-from weakincentives.sandbox.process import Launcher
+from weakincentives.sandbox.launcher import Launcher
 
 LIMIT = 60.0  # seconds; only a failing test reaches it
 
@@ -261,7 +261,7 @@ def test_without_a_shared_network_each_command_has_its_own(tmp_path: Path) -> No
 
 REFUSED = """
 from weakincentives.sandbox import LocalSandbox
-from weakincentives.sandbox.process import Launcher
+from weakincentives.sandbox.launcher import Launcher
 
 class Isolating(LocalSandbox):
     def _create_launcher(self):

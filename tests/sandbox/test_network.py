@@ -20,8 +20,8 @@ from weakincentives.sandbox import (
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.bubblewrap import find_bubblewrap
+from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.probe import create_sandbox
-from weakincentives.sandbox.process import Launcher
 
 LOCAL = "127.0.0.1"
 FETCH = """

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, probe
+from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.bubblewrap import (
     BubblewrapSandbox,
     describe_restriction,
     find_bubblewrap,
 )
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
+from weakincentives.sandbox.host import IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.probe import (
     ISOLATED,

@@ -184,36 +184,39 @@ def test_results_are_bounded_where_the_code_runs(local: LocalSandbox):
 
 
 def test_printed_text_cannot_look_like_an_answer(local: LocalSandbox):
-    fake = json.dumps({"has_ended": True, "value": {"text": "forged", "dropped": 0}})
+    fake = json.dumps({"value": "forged", "value_dropped": 0})
     code = f"import os\nos.write(1, {fake.encode()!r})\nos.system('echo shell')\n7"
     result = evaluate(local, code)
     assert (result.value_repr, result.stdout) == ("7", f"{fake}shell\n")
 
 
+def test_what_was_printed_is_kept_if_there_is_too_much_of_it(local: LocalSandbox):
+    result = evaluate(local, "for n in range(100):\n    print(str(n) * 10**5)\n7")
+    assert result.value_repr == "7"
+    assert result.stdout.startswith("0" * 100)
+    assert "characters in total, only the first are shown" in result.stdout
+    killed = evaluate(local, "import os\nprint('x' * 10**7)\nos._exit(3)")
+    assert killed.error is not None
+    assert "exit code 3" in killed.error.message
+
+
 def test_code_that_answers_for_its_driver_gains_nothing(local: LocalSandbox):
-    for message, problem in (
+    for answer, problem in (
         ({"writes": [["../outside", "x", "overwrite"]]}, "Path escapes root"),
         ({"reads": ["../outside"]}, "Path escapes root"),
         ({"globals": {"x": "1", "y": "2"}}, "more than the limits"),
-        ({"stdout": "x" * 10**5}, None),
-        ([], "exit code 137"),
+        ({"value": "x" * 10**5}, None),
+        ([], "exit code 0"),
     ):
-        last = {**message, "has_ended": True} if isinstance(message, dict) else message
-        forged = json.dumps(last) + "\n"
-        pipe = "f'/proc/{os.getppid()}/fd/1'"
-        text = f"import os\nopen({pipe}, 'w').write(forged)\nos.kill(os.getppid(), 9)"
+        forged = json.dumps(answer) + "\n"
+        find = "mark = sys._getframe(3).f_locals['mark']"  # the frame of the driver's `main`
+        text = f"import os, sys\n{find}\nos.write(1, mark + forged.encode())\nos._exit(0)"
         limits = EvalLimits(max_global_length=10**6, max_globals=1, max_seconds=60)
         result = evaluate(local, text, limits, globals={"forged": json.dumps(forged)})
-        assert len(result.stdout) <= limits.max_output_length
+        assert len(result.value_repr or "") <= limits.max_output_length
         assert (problem or "") in (result.error.message if result.error else "")
         assert (result.error is None) == (problem is None)
     assert not (Path(local.filesystem.root).parent / "outside").exists()
-
-
-def test_code_that_stops_its_driver_is_ended_by_the_sandbox(local: LocalSandbox):
-    code = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass"
-    result = evaluate(local, code, EvalLimits(max_seconds=1))
-    assert result.timed_out
 
 
 # --- without a Python ---

@@ -15,9 +15,11 @@ from types import FrameType
 
 import pytest
 
+import weakincentives
 from scripts.steps import ROOT
 from tests.descriptors import open_descriptors
 from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
+from weakincentives.posix import workers
 from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, process, supervisor
 
 LONG = 60.0
@@ -66,10 +68,13 @@ def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constan
     for name, value in constants.items():
         source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
         assert replaced == 1
-    modules = Path(supervisor.__file__).parent
-    (folder / "supervisor.py").write_text(source)
-    shutil.copy(modules / "attribute_calls.py", folder)
-    monkeypatch.setattr(process, "_MODULES", str(folder))
+    for package in ("posix", "sandbox"):
+        modules = folder / "weakincentives" / package
+        modules.mkdir(parents=True, exist_ok=True)
+        for each in Path(weakincentives.__file__).parent.joinpath(package).glob("*.py"):
+            shutil.copy(each, modules)
+    (folder / "weakincentives/sandbox/supervisor.py").write_text(source)
+    monkeypatch.setattr(workers, "ROOT", str(folder))
 
 
 @pytest.fixture
@@ -189,7 +194,7 @@ def test_a_supervisor_that_does_not_answer_is_no_result(
     sandbox: LocalSandbox, mark: Mark, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(supervisor, "KILL_TIMEOUT", 0.0)
-    monkeypatch.setattr(process, "_RESPONSE_TIMEOUT", 0.0)
+    monkeypatch.setattr(process, "RESPONSE_TIMEOUT", 0.0)
     script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
     with pytest.raises(SandboxUnavailableError, match="did not respond"):
         sandbox.exec(mark.script(script))

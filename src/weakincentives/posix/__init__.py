@@ -28,6 +28,9 @@ from weakincentives.posix.compression import Codec as Codec
 from weakincentives.posix.compression import Deflater as Deflater
 from weakincentives.posix.compression import count_processors as count_processors
 from weakincentives.posix.compression import parallel_map as parallel_map
+from weakincentives.posix.frames import FrameError as FrameError
+from weakincentives.posix.frames import receive_frame as receive_frame
+from weakincentives.posix.frames import send_frame as send_frame
 from weakincentives.posix.inotify import Event as Event
 from weakincentives.posix.inotify import Inotify as Inotify
 from weakincentives.posix.inotify import Mask as Mask
@@ -45,6 +48,7 @@ from weakincentives.posix.interrupts import no_time_limit as no_time_limit
 from weakincentives.posix.interrupts import on_cancel as on_cancel
 from weakincentives.posix.interrupts import remaining_time as remaining_time
 from weakincentives.posix.interrupts import time_limit as time_limit
+from weakincentives.posix.lines import read_lines as read_lines
 from weakincentives.posix.paths import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import is_hidden as is_hidden
@@ -84,3 +88,7 @@ from weakincentives.posix.small_files import deflate_small as deflate_small
 from weakincentives.posix.small_files import encode_names as encode_names
 from weakincentives.posix.small_files import read_small as read_small
 from weakincentives.posix.small_files import remove_partial as remove_partial
+from weakincentives.posix.workers import ForkServer as ForkServer
+from weakincentives.posix.workers import ServerProcess as ServerProcess
+from weakincentives.posix.workers import start_worker as start_worker
+from weakincentives.posix.workers import worker_command as worker_command

@@ -33,6 +33,7 @@ _MAX_OPEN = 256
 _SYNC_THREADS = 64  # concurrent fsyncs share one flush of the disk
 _MAX_SEQUENTIAL = 4  # files that are synced one after the other: starting threads takes longer
 _SYNC_FILE_RANGE_WRITE = 2
+_AT_FDCWD = -100  # stands for the working directory, with an absolute path for none
 _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
 _NO_LOCK = nullcontext()
@@ -422,6 +423,19 @@ class AtomicFile:
         with _error_path(target):
             os.rename(self._path, target)  # noqa: PTH104 # a string
         self._is_named = True
+
+    def swap(self, target: str) -> None:
+        """Exchange the file with the file `target`, which the end of the with block removes.
+
+        That takes microseconds. A file system may write a file to the disk before it is renamed
+        over another, so that a power failure leaves one of the two: here, it may leave neither.
+        """
+        try:
+            if not stat.S_ISREG(os.lstat(target).st_mode):
+                raise os_error(errno.EINVAL, target)
+            exchange((_AT_FDCWD, self._path), (_AT_FDCWD, target))
+        except OSError:  # nothing is there yet, or it is not supported
+            self.name(target)
 
 
 @contextmanager

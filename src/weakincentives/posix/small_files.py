@@ -1,8 +1,8 @@
 """Copy small files between open directories, with their Git object id, here or in a worker.
 
 A copy of a large tree spends its time on many small files: several system calls each. This
-module copies one such file; run as a script, it does so for another process, over a socket. It
-imports only the standard library, and little of that, so that the script starts at once.
+module copies one such file; as a worker, it does so for another process, over a socket. It
+imports only the standard library, and little of that, so that the worker starts at once.
 
 A request is the names of files, with the descriptors of both directories. The response has one
 record for each of them: all zeros if the file was not copied, else its stat, object id and content
@@ -162,7 +162,3 @@ def main() -> None:
     """Serve the socket that standard input is."""
     with socket.socket(fileno=os.dup(0)) as own:
         serve(own)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,6 +12,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from weakincentives.filesystem import LimitExceededError
+from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
@@ -89,6 +90,8 @@ class BackgroundSandbox(Protocol):
 
 
 class _Stream(Protocol):
+    def output(self) -> Output: ...
+
     def take(self, *, is_end: bool = False) -> Output: ...
 
 
@@ -103,6 +106,24 @@ class RunningCommand(Protocol):
     @property
     def err(self) -> _Stream:
         """Standard error."""
+        ...
+
+    @property
+    def report(self) -> SupervisorReport:
+        """What its supervisor has reported so far."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no process of it is left."""
+        ...
+
+    def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
+        """Read its output until no process is left; return False on timeout."""
+        ...
+
+    def finish(self) -> None:
+        """Stop what still runs, and release what it uses."""
         ...
 
     def stop(self) -> None:

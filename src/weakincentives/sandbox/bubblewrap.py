@@ -26,13 +26,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.sandbox.allowlist import AllowList
+from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command, Confinement
 from weakincentives.sandbox.etc_directory import EtcDirectory
-from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
+from weakincentives.sandbox.host import IsolatedSandbox
+from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
-from weakincentives.sandbox.process import CommandProcess, Launcher, SupervisorReport
+from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import (
     WORKSPACE,
     ConnectionListener,
@@ -159,7 +161,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         """
         allowed = AllowList(allow_hosts)
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
-        root = filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem
+        root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
         found = program or find_bubblewrap(
             (root, *(() if original is None else (original,)), *untrusted)
         )

@@ -66,11 +66,9 @@ class Command:
     confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:
-        """Serialize it for the supervisor: ten digits of length, then the payload."""
+        """Serialize it for the supervisor."""
         # both sides run the same Python, and importing json would take longer than everything else
-        settings = self.confinement.encode()
-        data = marshal.dumps((self.argv, dict(self.env), self.grace, settings))
-        return b"%010d" % len(data) + data
+        return marshal.dumps((self.argv, dict(self.env), self.grace, self.confinement.encode()))
 
 
 def validate_argv(argv: Sequence[str]) -> tuple[str, ...]:

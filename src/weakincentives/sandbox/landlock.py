@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 from enum import IntFlag
 
 from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
+from weakincentives.sandbox.host import IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import HOST_RULES, RULES, build_filter, socket_rules

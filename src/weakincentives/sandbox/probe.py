@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
@@ -181,7 +181,7 @@ def create_sandbox(
         ValueError: There is no sandbox of this name, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
-    root = filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem
+    root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
     workspaces = (root, *(() if original is None else (original,)))
     chosen = choose_sandbox(untrusted=workspaces).name if name == AUTO else name
     if chosen not in {*ISOLATED, LOCAL}:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 
 from weakincentives.sandbox.allowlist import LOCALHOST
-from weakincentives.sandbox.process import Launcher
+from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.proxy import ProxyServer, ProxySettings
 from weakincentives.sandbox.supervisor import LISTEN

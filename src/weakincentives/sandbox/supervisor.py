@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from weakincentives.posix.frames import receive_descriptors, receive_frame
 from weakincentives.sandbox.attribute_calls import AttributeCalls
 
 LINGER = 0.5
@@ -46,14 +47,14 @@ SUPERVISE, LISTEN = b"!", b"@"
 PROXY_PORT = 3128
 """The port of the proxy in a network namespace that no other command uses."""
 
-MAX_DESCRIPTORS = 32
-"""How many descriptors one request can carry."""
+MAX_COMMAND = 256 * 1024 * 1024
+"""Bytes of a command with its arguments and its environment; the kernel allows far less."""
 
 FIRST_PRIVATE = 16
 """Descriptors from here on are closed when the command starts; those below may be its own."""
 
-ISOLATE_NETWORK = "isolate-network"
-"""The argument of a fork server whose commands share a network namespace of their own."""
+ISOLATED = b"+"
+"""What a fork server writes if its commands share a network namespace of their own."""
 
 _PR_SET_NAME, _PR_CAPBSET_DROP = 15, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
@@ -73,7 +74,6 @@ _processors: set[int] = set()  # before any command could change them
 _NAME = b"wink-sandbox"
 _POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
-_HEADER_SIZE = 10
 _BLOCK = 64 * 1024
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -120,6 +120,10 @@ class Supervisor:
         self._reap()
         while self.status is None and not (self._stop_requested or self._has_no_children):
             self._wait(None)
+        if self.status is not None and self._has_no_children:
+            # in one message: each wakes up whoever waits for it
+            _report(self._control, f"exit {self.status}\ndone 0")
+            return not self._stop_requested
         remaining = 0
         if self.status is not None:
             _report(self._control, f"exit {self.status}")
@@ -134,6 +138,10 @@ class Supervisor:
         if self._has_no_children:
             _report(self._control, f"done {remaining}")
         return self._has_no_children and not self._stop_requested
+
+    def stop(self) -> None:
+        """Let `run` stop everything; a signal handler may call it."""
+        self._stop_requested = True
 
     def _stop(self) -> None:
         """Terminate all processes, then kill those that remain."""
@@ -189,15 +197,17 @@ class Supervisor:
                 self.status = status
 
 
-def serve(requests: int) -> None:
-    """Fork a process for every request, until the other end of the socket is closed.
+def serve(requests: int, parent: int, handle: Callable[[bytes, list[int]], object]) -> None:
+    """Fork a process for every request, until the parent is gone or has closed the socket.
 
-    A request is one byte with descriptors. `SUPERVISE`: see `supervise`. `LISTEN`: see `open_port`.
+    Args:
+        requests: The socket for requests: each is one byte with descriptors.
+        parent: The process that has started this one, if its death has to be watched.
+        handle: Called in the new process with the request and the descriptors.
     """
-    for each in _IGNORED:
+    for each in (*_IGNORED, signal.SIGCHLD):  # the kernel reaps what is forked
         signal.signal(each, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
-    _become_subreaper()  # if a supervisor is killed, its orphans can be found here
+    become_subreaper()  # if a supervisor is killed, its orphans can be found here
     _ignored_signals.extend(
         each
         for each in map(int, signal.valid_signals())
@@ -206,19 +216,46 @@ def serve(requests: int) -> None:
     if sys.platform == "linux":
         _processors.update(os.sched_getaffinity(0))
     gc.disable()  # or it would copy the memory of each fork
+    watched = [requests, *watch(parent)]
     with socket.socket(fileno=requests) as server:
-        while True:
-            data, descriptors = _receive(server, 1)
+        while select.select(watched, [], [])[0] == [requests]:
+            data, descriptors = receive_descriptors(server, 1)
             if not data:
                 return
-            if data == LISTEN and len(descriptors) == 1:
-                open_port(descriptors)
-            elif os.fork() == 0:
-                server.close()
-                (supervise if data == SUPERVISE else open_port)(descriptors)
+            if _fork() == 0:
+                _close(watched)
+                handle(data, descriptors)
                 os._exit(0)
-            for each in descriptors:
-                os.close(each)
+            _close(descriptors)
+
+
+def _fork() -> int:
+    """Fork this process; without room for one more, whoever waits for it sees a closed socket."""
+    try:
+        return os.fork()
+    except OSError:
+        return -1
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
+def watch(parent: int) -> Sequence[int]:
+    """Return a descriptor that becomes readable when the parent dies, where there is one."""
+    if not parent or sys.platform != "linux":
+        return ()
+    alive = os.pidfd_open(parent)
+    if os.getppid() != parent:
+        os._exit(1)
+    return (alive,)
+
+
+def serve_commands(requests: int, parent: int = 0) -> None:
+    """Serve the requests `SUPERVISE` (see `supervise`) and `LISTEN` (see `open_port`)."""
+    handlers = {SUPERVISE: supervise, LISTEN: open_port}
+    serve(requests, parent, lambda request, descriptors: handlers[request](descriptors))
 
 
 def supervise(descriptors: Sequence[int]) -> None:
@@ -230,9 +267,9 @@ def supervise(descriptors: Sequence[int]) -> None:
     """
     control, commands, *groups = descriptors
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    wakeup = _wake_on_child()  # before the fork: SIGCHLD is ignored until now
+    wakeup = wake_on_child()  # before the fork: SIGCHLD is ignored until now
     os.setsid()
-    _become_subreaper()
+    become_subreaper()
     _report(control, f"supervisor {os.getpid()}")
     while _supervise_one(control, commands, groups, wakeup):
         pass
@@ -273,8 +310,7 @@ def _supervise_one(control: int, commands: int, groups: Sequence[int], wakeup: i
         wrapper = child if is_wrapped else None
         return Supervisor(control, wakeup, child, grace, wrapper, calls).run()
     finally:
-        for each in received:
-            os.close(each)
+        _close(received)
 
 
 def _receive_start(
@@ -289,9 +325,9 @@ def _receive_start(
     select.select([reader, control], [], [])
     if not select.select([reader], [], [], 0)[0]:
         return None, []
-    text, received = _receive(reader, _BLOCK)
+    text, received = receive_descriptors(reader, _BLOCK)
     while text:
-        more, descriptors = _receive(reader, _BLOCK)
+        more, descriptors = receive_descriptors(reader, _BLOCK)
         received += descriptors
         if not more:
             break
@@ -315,14 +351,11 @@ def become_command(commands: int, groups: Sequence[int], outcome: int) -> None:
     except OSError as error:
         problem = error
     with socket.socket(fileno=commands) as source:
-        data, descriptors = _receive(source, _BLOCK)
-        size = _HEADER_SIZE + int(data[:_HEADER_SIZE] or 0)
-        while data and len(data) < size:
-            more = source.recv(_BLOCK)
-            data = data + more if more else b""
+        descriptors: list[int] = []
+        data = receive_frame(source, MAX_COMMAND, descriptors)
         if not data:
             os._exit(1)  # the parent is gone
-    argv, env, grace, confinement = marshal.loads(data[_HEADER_SIZE:])
+    argv, env, grace, confinement = marshal.loads(data)
     directory, *streams = descriptors[:4]
     settings = (confinement, descriptors[4:])
     outcome = _move_up(outcome)
@@ -600,9 +633,9 @@ def kill_descendants(pid: int) -> None:
     kill_all(lambda: descendants(pid))
 
 
-def kill_orphans(pid: int, supervisors: set[int]) -> None:
-    """Kill the children of a fork server that are not its supervisors, with all below them."""
-    _kill_and_wait(lambda: _orphans(pid, supervisors))
+def kill_orphans(ancestor: int, server: int, supervisors: set[int]) -> None:
+    """Kill what is below a process, except a fork server, its supervisors and all below them."""
+    _kill_and_wait(lambda: _orphans(ancestor, {server}, supervisors))
 
 
 def kill_session(session: int) -> None:
@@ -610,9 +643,9 @@ def kill_session(session: int) -> None:
     _kill_and_wait(lambda: session_members(session))
 
 
-def _orphans(pid: int, supervisors: set[int]) -> set[int]:
-    kept = supervisors.union(*map(descendants, supervisors))
-    return descendants(pid) - kept
+def _orphans(ancestor: int, server: set[int], supervisors: set[int]) -> set[int]:
+    kept = supervisors.union(server, *map(descendants, supervisors))
+    return descendants(ancestor) - kept
 
 
 def _kill_and_wait(find: Callable[[], set[int]]) -> None:
@@ -641,18 +674,16 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             pass
 
 
-def _become_subreaper() -> None:
+def set_name(name: bytes) -> None:
+    """Name this process, so that `pkill python` does not hit it."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+
+
+def become_subreaper() -> None:
     """Adopt orphaned descendants, where the kernel supports it."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """Receive data with descriptors, which no program inherits."""
-    data, descriptors, _, _ = socket.recv_fds(source, size, MAX_DESCRIPTORS)
-    for each in descriptors:
-        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
-    return data, descriptors
 
 
 def _report(control: int, message: str) -> None:
@@ -662,7 +693,7 @@ def _report(control: int, message: str) -> None:
         pass  # the parent is gone
 
 
-def _wake_on_child() -> int:
+def wake_on_child() -> int:
     """Return a descriptor that becomes readable when a child exits."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -675,22 +706,19 @@ def _ignore(_number: int, _frame: object) -> None:
     """Do nothing: the byte written to the wakeup descriptor is enough."""
 
 
-def announce_network(requests: int) -> None:
-    """Isolate the network and say so; exit if that is impossible."""
-    try:
+def main(requests: str, parent: str, greeting: str = "") -> None:
+    """Be a fork server.
+
+    Args:
+        requests: The descriptor of its socket.
+        parent: The process that has started it.
+        greeting: The descriptor to write `ISOLATED` to, if commands share a network namespace; if
+            that is impossible, it exits.
+    """
+    set_name(_NAME)
+    if greeting:
         isolate_network()
-    except OSError:
-        os.write(requests, b"-")
-        os._exit(1)
-    os.write(requests, b"+")
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Be a fork server; the arguments are its socket, and `ISOLATE_NETWORK` or nothing."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
-    requests = int(arguments[0])
-    if arguments[1:] == [ISOLATE_NETWORK]:
-        announce_network(requests)
-    serve(requests)
+        os.write(int(greeting), ISOLATED)
+        os.close(int(greeting))
+    serve_commands(int(requests), int(parent))
     os._exit(0)

@@ -39,8 +39,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def kill_and_wait(pid: int) -> None:
-    """Kill a process, and wait until all of its threads have ended."""
-    descriptor = os.pidfd_open(pid)
+    """Kill a process, and wait until all of its threads have ended, unless it has ended itself."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         ended, _, _ = select.select([descriptor], [], [], SECONDS)

@@ -33,7 +33,7 @@ class _Facts:
 
 
 @dataclass(slots=True)
-class _File:
+class _CacheFile:
     """The content of the file; most of it is decoded only if it is needed."""
 
     format: int = _FORMAT
@@ -144,15 +144,15 @@ class DigestCache:
                 self._decoded = msgspec.msgpack.decode(self._file.facts, type=_Facts)
         return self._decoded
 
-    def _load(self) -> _File:
+    def _load(self) -> _CacheFile:
         if self._path is None:
-            return _File()
+            return _CacheFile()
         try:
             content = read_regular(self._path, _MAX_FILE)
-            found = msgspec.msgpack.decode(content, type=_File)
+            found = msgspec.msgpack.decode(content, type=_CacheFile)
         except (OSError, msgspec.MsgspecError, ValueError):
-            return _File()
-        return found if found.format == _FORMAT else _File()
+            return _CacheFile()
+        return found if found.format == _FORMAT else _CacheFile()
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -12,6 +12,8 @@ MAX_SIGNATURE = 120
 """Characters of a signature."""
 MAX_NAME = 80
 """Characters of a name; longer ones are generated."""
+MAX_FRAME = 1024 * 1024
+"""Bytes that the process that parses receives, or sends: a file, or its definitions."""
 _BLANKS = re.compile(r"\s+")
 _MAX_HEAD = 4_000  # characters of a head that are looked at
 

@@ -27,9 +27,9 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     TimeLimitError,
 )
-from weakincentives.filesystem.base import State
-from weakincentives.filesystem.derived import DERIVED_MARKERS, DERIVED_NAMES
+from weakincentives.filesystem.base import State, open_state
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+from weakincentives.filesystem.reproducible import REPRODUCIBLE_MARKERS, REPRODUCIBLE_NAMES
 from weakincentives.gitstore import hash_object
 from weakincentives.posix import check_time
 
@@ -99,12 +99,13 @@ class Inventory:
         Raises:
             TimeLimitError: The time limit of this context has passed.
         """
-        if not isinstance(self.filesystem, ReadableFilesystem):
+        state = open_state(self.filesystem)
+        if state is None:
             yield from ((path, self.read(path)) for path in paths)
             return
         # without limits and pages, and a directory is opened once for the files in it
         left = iter(paths)
-        with closing(State(self.filesystem).contents(paths)) as contents:
+        with closing(state.contents(paths)) as contents:
             for path, content in contents:
                 check_time("Digest")
                 for skipped in takewhile(lambda each, path=path: each != path, left):
@@ -166,10 +167,10 @@ class Inventory:
         tree = None if self.snapshot is None else self.snapshot.tree_id()
         if tree is not None:
             return tree
-        if not isinstance(self.filesystem, ReadableFilesystem):
+        state = open_state(self.filesystem)
+        if state is None:
             return None
         digest = sha256()
-        state = State(self.filesystem)
         unknown = 0
         for each, known in zip(
             self.files, state.known_ids(each.path for each in self.files), strict=True
@@ -230,7 +231,7 @@ def take_inventory(
     if found is not None:
         found.snapshot = state
         return found
-    walk = _Walk(filesystem)
+    walk = _InventoryWalk(filesystem)
     found = walk.run()
     found.snapshot = state
     if tree is not None and cache is not None and walk.is_readable:
@@ -284,7 +285,7 @@ def _find_cached(
     )
 
 
-class _Walk:
+class _InventoryWalk:
     """One breadth-first walk."""
 
     def __init__(self, filesystem: Filesystem) -> None:
@@ -328,7 +329,7 @@ class _Walk:
             self._unreadable.append(directory)
             return
         names = {entry.name for entry in entries if entry.is_file}
-        if directory and not DERIVED_MARKERS.isdisjoint(names):
+        if directory and not REPRODUCIBLE_MARKERS.isdisjoint(names):
             self._ignored.append(directory)
             return
         if directory:
@@ -345,7 +346,7 @@ class _Walk:
         if entry.is_symlink:
             self._inventory.links += 1
         elif entry.is_directory:
-            if entry.name in DERIVED_NAMES or rules.ignores(entry.path, is_directory=True):
+            if entry.name in REPRODUCIBLE_NAMES or rules.ignores(entry.path, is_directory=True):
                 self._ignored.append(entry.path)
             else:
                 self._queue.append((entry.path, rules, depth))

@@ -23,7 +23,7 @@ class LanguageShare:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectorySummary:
+class DirectoryShare:
     """A directory with everything below it."""
 
     path: str
@@ -48,7 +48,7 @@ def measure_languages(inventory: Inventory) -> Sequence[LanguageShare]:
     return sorted(shares, key=lambda each: (each.name not in code, -each.size, each.name))
 
 
-def summarize_directories(inventory: Inventory) -> Sequence[DirectorySummary]:
+def summarize_directories(inventory: Inventory) -> Sequence[DirectoryShare]:
     """Return the top directories, and those inside large ones, in the order of the tree."""
     below: dict[str, list[SourceFile]] = {}
     for each in inventory.files:
@@ -110,7 +110,7 @@ def _is_notable(path: str, below: dict[str, list[SourceFile]]) -> bool:
     return large and len(below[path]) * 50 >= len(below[parent]) and _is_notable(parent, below)
 
 
-def _summary(path: str, files: list[SourceFile]) -> DirectorySummary:
+def _summary(path: str, files: list[SourceFile]) -> DirectoryShare:
     sizes: Counter[str] = Counter()
     others: Counter[str] = Counter()
     for each in files:
@@ -118,4 +118,4 @@ def _summary(path: str, files: list[SourceFile]) -> DirectorySummary:
         (sizes if is_code(language) else others)[language.name] += each.size + 1
     counted = sizes or others
     main = min(counted, key=lambda name: (-counted[name], name))
-    return DirectorySummary(path, len(files), sum(each.size for each in files), main)
+    return DirectoryShare(path, len(files), sum(each.size for each in files), main)

@@ -2,31 +2,29 @@
 
 import ast
 import re
+import socket
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from weakincentives.contrib.digest.definitions import (
     MAX_DEFINITIONS,
+    MAX_FRAME,
     Outline,
     SourceDefinition,
     clean_signature,
 )
+from weakincentives.posix import receive_frame, send_frame, start_worker, worker_command
 
 MAX_FAILURES = 3
 """Files that may end the parsing process; then no more are parsed."""
 
 _MAX_PARSED = 256 * 1024  # bytes
-_HERE = Path(__file__).parent
-_WORKER = (sys.executable, "-I", str(_HERE / "parser_process.py"), str(_HERE.parents[2]))
+_WORKER = worker_command("weakincentives.contrib.digest.parser_process", uses_packages=True)
 _HAS_GRAMMARS = all(map(find_spec, ("tree_sitter", "tree_sitter_python", "tree_sitter_rust")))
 _COMMENT = re.compile(r"#[^\n]*")
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -95,6 +93,7 @@ class OutlineParser:
         """Start nothing yet."""
         self.failures: int = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
 
     def parse(self, content: bytes, family: str) -> Outline:
         """Return the definitions in a file; none if it is too large.
@@ -118,39 +117,26 @@ class OutlineParser:
     def close(self) -> None:
         """End the process; idempotent."""
         process, self._process = self._process, None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         if process is not None:
             process.kill()
-            with suppress(OSError, ValueError):  # a pipe to a dead process cannot be flushed
-                process.communicate()
+            process.wait()
 
     def __enter__(self) -> Self:
         """Return the parser."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
     def _parse_outside(self, content: bytes, family: str) -> Outline:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                _WORKER,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt at the terminal is not for it
-                env={},
-                cwd="/",
-            )
-        requests, responses = self._process.stdin, self._process.stdout
-        assert requests is not None
-        assert responses is not None
-        requests.write(f"{family} {len(content)}\n".encode() + content)
-        requests.flush()
-        length = int(responses.readline())  # empty, so a ValueError, if the process has ended
-        return msgspec.msgpack.decode(responses.read(length), type=Outline)
+        if self._connection is None:
+            self._connection, remote = socket.socketpair()
+            with remote:
+                self._process = start_worker(_WORKER, stdin=remote.fileno())
+        send_frame(self._connection, family.encode() + b"\n" + content, MAX_FRAME)
+        # empty, so an error, if the process has ended
+        return msgspec.msgpack.decode(receive_frame(self._connection, MAX_FRAME), type=Outline)

@@ -1,51 +1,38 @@
 """The process that parses source files; a hostile one may end it, and nothing else.
 
 Tree-sitter takes quadratic time, and sometimes gigabytes, for input that looks like source code
-and is none, and it cannot be interrupted. So it has a process of its own, which runs this script
-with limits that the kernel enforces.
+and is none, and it cannot be interrupted. So it has a worker of its own, with limits that the
+kernel enforces.
 """
 
-import os
 import resource
 import signal
-import sys
-import types
+import socket
+
+import msgspec
+
+from weakincentives.contrib.digest.definitions import MAX_FRAME
+from weakincentives.contrib.digest.treesitter import outline_source
+from weakincentives.posix.frames import receive_frame, send_frame
 
 MAX_MEMORY = 1024 * 1024 * 1024
 """Bytes of address space."""
 MAX_SECONDS = 2.0
 """Seconds of processor time for one file; a real one takes a tenth of that."""
 
-_PACKAGES = ("weakincentives", "weakincentives.contrib", "weakincentives.contrib.digest")
 
+def main() -> None:
+    """Answer requests on standard input, a socket, until it is closed.
 
-def main(root: str) -> None:
-    """Answer requests until there are no more: a line with family and length, then the file.
-
-    The answer is a line with its length, then the definitions in MessagePack.
-
-    Args:
-        root: The directory that contains this package.
+    A request is a line with the family of languages, then the file. The answer is the definitions
+    in MessagePack.
     """
-    for name in _PACKAGES:  # without running their `__init__`, which would import everything
-        package = types.ModuleType(name)
-        package.__path__ = [os.path.join(root, *name.split("."))]  # noqa: PTH118 # pathlib takes long to import
-        sys.modules[name] = package
-    msgpack = __import__("msgspec").msgpack
-    parser = __import__("weakincentives.contrib.digest.treesitter", fromlist=["outline_source"])
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    requests, responses = sys.stdin.buffer, sys.stdout.buffer
-    while header := requests.readline():
-        family, _, length = header.decode().partition(" ")
-        content = requests.read(int(length))
-        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)  # its signal ends the process
-        found = msgpack.encode(parser.outline_source(content, family))
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        responses.write(f"{len(found)}\n".encode() + found)
-        responses.flush()
-
-
-if __name__ == "__main__":
-    del sys.path[0]  # this directory, whose modules would hide those of the standard library
-    main(sys.argv[1])
+    with socket.socket(fileno=0) as connection:
+        while request := receive_frame(connection, MAX_FRAME):
+            family, _, content = request.partition(b"\n")
+            signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)  # its signal ends the process
+            found = msgspec.msgpack.encode(outline_source(content, family.decode()))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            send_frame(connection, found, MAX_FRAME)

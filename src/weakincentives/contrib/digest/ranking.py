@@ -7,6 +7,7 @@ what they use and what uses them both rank high. The result is the same on every
 iterations are fixed and every sum is made in the same order.
 """
 
+import posixpath
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from math import sqrt
@@ -187,7 +188,7 @@ class _ModuleIndex:
 
     def _resolve_path(self, directory: str, written: str) -> str | None:
         """Return the file for a quoted path, as JavaScript, Ruby and C write it."""
-        path = _normalize(join(directory, written))
+        path = posixpath.normpath(f"/{directory}/{written}").lstrip("/")
         found = path if path in self._paths else self._at(_module_path(path) if path else "")
         if found or written.startswith("."):
             return found
@@ -227,13 +228,3 @@ def _module_path(path: str) -> str:
     if suffix not in SOURCE_SUFFIXES or not stem:
         stem = name
     return directory if stem in _INDEX_NAMES and directory else join(directory, stem)
-
-
-def _normalize(path: str) -> str:
-    segments: list[str] = []
-    for each in path.split("/"):
-        if each == ".." and segments:
-            segments.pop()
-        elif each not in {"", ".", ".."}:
-            segments.append(each)
-    return "/".join(segments)

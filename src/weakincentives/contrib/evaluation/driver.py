@@ -4,15 +4,12 @@ As a script in a sandbox, this module is the driver of `PythonEngine`. Workers u
 too (`start_main`, `execute`, `render_value`, `render_globals`, `describe_error`). So it imports
 only the standard library.
 
-The request to the driver arrives on standard input as JSON. Standard output gets lines of JSON:
-`{"stdout": "..."}` and `{"stderr": "..."}` as soon as the code prints, and at last how it ended,
-with its variables and files. The code runs in a child process whose output is read from pipes, so
-nothing that it prints can look like an answer, and what it printed is known if it crashes or
-exceeds the time limit of the sandbox.
+The request to the driver arrives on standard input as JSON. It has a random mark, which the driver
+writes to standard output before it runs the code, and once more in front of its answer, a line of
+JSON. What is between the two is what the code printed.
 """
 
 import ast
-import codecs
 import contextlib
 import io
 import json
@@ -20,25 +17,24 @@ import linecache
 import math
 import os
 import resource
-import select
-import signal
 import statistics
 import sys
 import traceback
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 FILE = "<code>"
 """The file name of the code in tracebacks."""
 
-_CHUNK = 64 * 1024
-_HEADER = 10  # digits of the length of an answer
-_MAX_ANSWER = 64 * 1024 * 1024
-_MAX_LATE_CHUNKS = 64
+MAX_REPLY = 64 * 1024 * 1024
+"""Bytes in a frame to a worker: a file that the code reads, as escaped text."""
+
+MAX_MESSAGE = 2 * 1024 * 1024
+"""Bytes in a frame from a worker, whose sender may be hostile."""
+
 _MAX_MESSAGE = 2_000  # characters of an error message
-_STREAMS = ("stdout", "stderr")
 _MODES = ("create", "overwrite", "append")
 _JSON_TYPES = (bool, int, float, str, list, tuple, dict, type(None))
 
@@ -47,128 +43,15 @@ Message = dict[str, Any]
 
 
 def main() -> None:
-    """Read a request, run its code in a child process, and write what it prints and answers."""
+    """Read a request, run its code, and write the answer."""
     request = json.load(sys.stdin.buffer)
-    pipes = [os.pipe() for _ in range(3)]
-    child = os.fork()
-    if child == 0:
-        _run_child(request, [write for _, write in pipes])
-    for _, write in pipes:
-        os.close(write)
-    limit = request["limits"]["max_output_length"]
-    streams = [_Stream(name, read, limit) for name, (read, _) in zip(_STREAMS, pipes, strict=False)]
-    answer = _Answer(pipes[2][0])
-    _collect(streams, answer, child)
-    _, status = os.waitpid(child, 0)
-    facts = answer.parse() or {"exit_code": os.waitstatus_to_exitcode(status)}
-    _send({**facts, **{f"{each.name}_dropped": each.dropped for each in streams}})
-
-
-def _send(message: Message) -> None:
-    sys.stdout.buffer.write(_encode(message) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _encode(message: Message) -> bytes:
-    return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
-
-
-# --- the parent: reads what the child writes, and stops it ---
-
-
-class _Stream:
-    """What the code prints: the beginning is sent on, the rest is counted."""
-
-    def __init__(self, name: str, pipe: int, limit: int) -> None:
-        self.name = name
-        self.pipe = pipe
-        self.dropped = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._room = limit
-
-    def feed(self, data: bytes) -> None:
-        """Take data; empty data is the end."""
-        text = self._decoder.decode(data, final=not data)
-        kept = text[: self._room]
-        self._room -= len(kept)
-        self.dropped += len(text) - len(kept)
-        if kept:
-            _send({self.name: kept})
-
-
-class _Answer:
-    """The answer of the child, after ten digits with its length."""
-
-    def __init__(self, pipe: int) -> None:
-        self.pipe = pipe
-        self._data = b""
-        self._has_ended = False
-
-    def feed(self, data: bytes) -> None:
-        """Take data; empty data is the end."""
-        self._data += data
-        self._has_ended = not data or len(self._data) > _MAX_ANSWER
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing more is needed: it is complete, or the child has ended without it."""
-        return self._has_ended or self._is_complete()
-
-    def parse(self) -> "Message | None":
-        """Return the answer; None if it is incomplete, or the code has written to its pipe."""
-        try:
-            return json.loads(self._data[_HEADER : self._end()]) if self._is_complete() else None
-        except ValueError:
-            return None
-
-    def _is_complete(self) -> bool:
-        return len(self._data) >= self._end()
-
-    def _end(self) -> int:
-        size = self._data[:_HEADER]
-        return _HEADER + (int(size) if len(size) == _HEADER and size.isdigit() else 0)
-
-
-def _collect(streams: "Sequence[_Stream]", answer: _Answer, child: int) -> None:
-    """Read until the answer is there, then stop the child."""
-    readers = {each.pipe: each for each in (*streams, answer)}
-    poll = select.poll()
-    for pipe in readers:
-        poll.register(pipe, select.POLLIN)
-    while not answer.is_done:
-        _read(poll, readers)
-    for stop in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            stop(child, signal.SIGKILL)
-    # what is still in the pipes; processes that the code has left may keep them open
-    for _ in range(_MAX_LATE_CHUNKS):
-        if not _read(poll, readers, 0):
-            break
-
-
-def _read(
-    poll: select.poll, readers: "Mapping[int, _Stream | _Answer]", timeout: "int | None" = None
-) -> bool:
-    """Read from the pipes that are ready; return whether there was one in time."""
-    ready = poll.poll(timeout)
-    for pipe, _ in ready:
-        data = os.read(pipe, _CHUNK)
-        readers[pipe].feed(data)
-        if not data:
-            poll.unregister(pipe)
-    return bool(ready)
-
-
-# --- the child: runs the code ---
-
-
-def _run_child(request: Message, pipes: "Sequence[int]") -> NoReturn:
-    """Run the code of a request; send what became of it, and exit."""
-    out, err, answer = pipes
-    child = os.getpid()
+    mark, output, driver = request["mark"].encode(), os.dup(1), os.getpid()
+    os.write(output, mark)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        os.setsid()
-        _redirect(out, err)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)  # to keep what was printed in time
         memory = request["limits"]["max_memory_bytes"]
         _, highest = resource.getrlimit(resource.RLIMIT_DATA)
         if highest == resource.RLIM_INFINITY or memory < highest:
@@ -177,21 +60,16 @@ def _run_child(request: Message, pipes: "Sequence[int]") -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the code may have closed or replaced them
                 stream.flush()
-        data = _encode(facts)
-        data = b"%010d" % len(data) + data
-        while data and os.getpid() == child:  # a fork that the code made has no answer
-            data = data[os.write(answer, data) :]
+        data = mark + json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        while data and os.getpid() == driver:  # a fork that the code made has no answer
+            data = data[os.write(output, data) :]
     finally:
         os._exit(0)
 
 
-def _redirect(out: int, err: int) -> None:
-    empty = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((empty, 0), (out, 1), (err, 2)):
-        os.dup2(source, target)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # to keep what was printed before a timeout
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message between a worker and the process that uses it."""
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 def _evaluate(request: Message) -> Message:
@@ -207,10 +85,9 @@ def _evaluate(request: Message) -> Message:
             "globals": dict(render_globals(names, limits)),
             "reads": list(files.reads),
             "writes": files.writes,
-            "has_ended": True,
         }
     except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
-        return {"has_ended": True, "error": describe_error(error, code)}
+        return {"error": describe_error(error, code)}
 
 
 def start_main(code: str) -> Message:

@@ -7,6 +7,8 @@ engines.
 """
 
 import json
+import secrets
+import signal
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -64,10 +66,12 @@ class PythonEngine:
             EngineUnavailableError: There is no Python in the sandbox, or it is too old.
             SandboxUnavailableError: The sandbox does not work.
         """
+        mark = secrets.token_hex()
         message = {
             "code": request.code,
             "globals": dict(request.globals),
             "limits": asdict(request.limits),
+            "mark": mark,
         }
         result = self.sandbox.exec(
             (self._python, *_PROGRAM),
@@ -76,126 +80,111 @@ class PythonEngine:
             timeout=request.seconds * _SHARE_OF_TIME,
             max_output=_MAX_ANSWER,
         )
-        answer = _parse(result, request.limits)
-        outcome = _create_outcome(answer, result, request)
-        return outcome if outcome.error is not None else _report_files(answer.last, outcome, files)
+        start, _, rest = result.out.data.partition(mark.encode())
+        if start == result.out.data and not (result.timed_out or result.signal):
+            raise _unavailable(result)
+        printed, _, answer = rest.partition(mark.encode())
+        if result.out.truncated and mark.encode() not in result.out.tail:
+            answer = b""  # its middle is missing
+        found = _parse(answer, request.limits)
+        outcome = _create_outcome(found, printed, result, request)
+        return outcome if outcome.error is not None else _report_files(found, outcome, files)
 
     def close(self) -> None:
         """Do nothing: no process outlives its call, and the sandbox belongs to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
-    """A line of the driver: a piece of output, or at last how the code ended."""
+class _Answer:
+    """How the code ended.
 
-    stdout: str = ""
-    stderr: str = ""
+    It comes from a place where the code could have changed it. So its size is bounded here too,
+    and what it contains is only what the code could have sent anyway.
+    """
+
     globals: dict[str, str] = field(default_factory=dict[str, str])
     reads: tuple[str, ...] = ()
     writes: tuple[tuple[str, str, WriteMode], ...] = ()
-    has_ended: bool = False
-    exit_code: int | None = None
     error: EvalError | None = None
     value: str | None = None
     value_dropped: int = 0
-    stdout_dropped: int = 0
-    stderr_dropped: int = 0
-
-    def check(self, limits: EvalLimits) -> EvalError | None:
-        """Return an error if there is more than the driver sends, unless it is forged."""
-        if (
-            len(self.globals) <= limits.max_globals
-            and sum(map(len, self.globals.values())) <= limits.max_globals_length
-            and len(self.reads) <= limits.max_file_calls
-            and len(self.writes) <= limits.max_writes
-        ):
-            return None
-        return EvalError("RuntimeError", "the Python process sent more than the limits allow")
 
 
-class _Answer:
-    """All messages of the driver.
-
-    They come from a place where the code could have changed them. So their number and size are
-    bounded here too, and what they contain is only what the code could have sent anyway.
-    """
-
-    def __init__(self, data: bytes, limits: EvalLimits) -> None:
-        """Take the output of the driver, whose last line may be incomplete."""
-        self.last: _Message | None = None
-        self.stdout: str = ""
-        self.stderr: str = ""
-        for line in data.split(b"\n", 2 * limits.max_output_length + 1):
-            try:
-                self.last = decode(line, _Message)
-            except SerdeError:
-                return
-            self.stdout += self.last.stdout
-            self.stderr += self.last.stderr
+def _parse(line: bytes, limits: EvalLimits) -> _Answer | None:
+    """Return the answer; None if there is none, for example because the process was killed."""
+    try:
+        found = decode(line.partition(b"\n")[0], _Answer)
+    except SerdeError:
+        return None
+    if (
+        len(found.globals) <= limits.max_globals
+        and sum(map(len, found.globals.values())) <= limits.max_globals_length
+        and len(found.reads) <= limits.max_file_calls
+        and len(found.writes) <= limits.max_writes
+    ):
+        return found
+    # the driver bounds it, so it is forged
+    problem = "the Python process sent more than the limits allow"
+    return _Answer(error=EvalError("RuntimeError", problem))
 
 
-def _parse(result: ExecResult, limits: EvalLimits) -> _Answer:
-    """Return what the driver has sent.
-
-    Raises:
-        EngineUnavailableError: The driver has not run.
-    """
-    answer = _Answer(result.out.data, limits)
-    if answer.last is not None or result.timed_out or result.signal:
-        return answer
+def _unavailable(result: ExecResult) -> EngineUnavailableError:
+    """Return the error for a driver that has not run."""
     if result.exit_code == _NOT_FOUND:
-        raise EngineUnavailableError(
+        return EngineUnavailableError(
             f"The sandbox has no Python: {result.argv[0]!r} was not found; install it there, or"
             " choose another engine"
         )
     detail = clip(result.stderr.strip(), _MAX_EXCERPT)
-    raise EngineUnavailableError(f"Python does not work in the sandbox: {detail}")
+    return EngineUnavailableError(f"Python does not work in the sandbox: {detail}")
 
 
-def _create_outcome(answer: _Answer, result: ExecResult, request: EngineRequest) -> EngineOutcome:
+def _create_outcome(
+    answer: _Answer | None, printed: bytes, result: ExecResult, request: EngineRequest
+) -> EngineOutcome:
     limit = request.limits.max_output_length
-    last = answer.last or _Message()
-    error = _find_error(last, result, request.seconds) or last.check(request.limits)
-    value = last.value
+    found = answer or _Answer()
+    error = _find_error(answer, result, request.seconds)
+    value = found.value
     return EngineOutcome(
-        value_repr=None if value is None else clip(value, limit, dropped=last.value_dropped),
-        stdout=clip(answer.stdout, limit, dropped=last.stdout_dropped),
-        stderr=clip(answer.stderr, limit, dropped=last.stderr_dropped),
-        globals={} if error is not None else last.globals,
+        value_repr=None if value is None else clip(value, limit, dropped=found.value_dropped),
+        stdout=clip(printed.decode(errors="replace"), limit, dropped=result.out.dropped),
+        stderr=clip(result.err.data.decode(errors="replace"), limit, dropped=result.err.dropped),
+        globals={} if error is not None else found.globals,
         error=error,
         timed_out=result.timed_out,
         duration_ms=round(result.duration_ms),
     )
 
 
-def _find_error(last: _Message, result: ExecResult, seconds: float) -> EvalError | None:
+def _find_error(answer: _Answer | None, result: ExecResult, seconds: float) -> EvalError | None:
     if result.timed_out:
         return EvalError("TimeoutError", f"it did not finish within {seconds:g} seconds")
-    if result.out.truncated:
+    if answer is None and result.success and result.out.truncated:
         return EvalError("MemoryError", "the result is too large; print, return and write less")
-    if not last.has_ended:
-        code = result.exit_code if last.exit_code is None else last.exit_code
-        how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
+    if answer is None:
+        number = 0 if result.signal is None else signal.Signals[result.signal]
+        how = f"by signal {number}" if number else f"with exit code {result.exit_code}"
         return EvalError("RuntimeError", f"the Python process ended {how} before the code was done")
-    if last.error is None:
+    if answer.error is None:
         return None
-    kind, message, source = last.error.type, last.error.message, last.error.source
+    kind, message, source = answer.error.type, answer.error.message, answer.error.source
     return EvalError(
         clip(kind, _MAX_EXCERPT),
         clip(message, _MAX_MESSAGE),
-        last.error.line,
+        answer.error.line,
         None if source is None else clip(source, _MAX_EXCERPT),
     )
 
 
 def _report_files(
-    last: _Message | None, outcome: EngineOutcome, files: FileAccess
+    answer: _Answer | None, outcome: EngineOutcome, files: FileAccess
 ) -> EngineOutcome:
     """Check the files that the code read, and queue what it wrote."""
     try:
-        for path in last.reads if last is not None else ():
+        for path in answer.reads if answer is not None else ():
             files.read_text(path)
-        for path, content, mode in last.writes if last is not None else ():
+        for path, content, mode in answer.writes if answer is not None else ():
             files.write_text(path, content, mode)
     except (OSError, ValueError) as error:
         return EngineOutcome(

@@ -17,20 +17,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weakincentives.sandbox import attribute_calls, supervisor
+from weakincentives.posix import frames as worker_frames
+from weakincentives.posix import workers
+from weakincentives.sandbox import attribute_calls, command, launcher, supervisor
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.container import commands, entries, file_server, frames, runner
+from weakincentives.sandbox.container import entries, file_server, frames, runner
+from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import OutputBuffer
-from weakincentives.sandbox.process import SupervisorReport
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
-_MODULES = (attribute_calls, supervisor, frames, entries, file_server, commands, runner)
+_MODULES = (
+    *(worker_frames, workers, attribute_calls, supervisor, command, launcher),
+    *(frames, entries, file_server, runner),
+)
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
 _MAX_WAIT = 1e6  # seconds
 _RESPONSE_TIMEOUT = 5.0  # seconds for the runner to respond, in addition to its own work
 _EXIT_TIMEOUT = 10.0  # seconds for the container to be removed once the runner has exited
 _CHUNK = 64 * 1024
-_SUPERVISOR_WORDS = frozenset({"started", "ready", "fault", "unconfined", "exit", "done"})
+_SUPERVISOR_WORDS = frozenset({"ready", "fault", "unconfined", "exit", "done"})
 
 # reads the modules from standard input and starts the runner
 BOOTSTRAP = """
@@ -43,7 +48,7 @@ def read(size):
 modules, arguments = json.loads(read(int(read(10))))
 for name, source in modules:
     module = types.ModuleType(name)
-    module.__path__ = []
+    module.__path__, module.__file__ = [], name
     sys.modules[name] = module
     parent, _, last = name.rpartition(".")
     if parent:
@@ -78,7 +83,7 @@ class RunnerClient:
         self._process = process
         self._lock = threading.Lock()
         self._numbers = 0
-        self._connection = _Connection(process)
+        self._connection = _RunnerConnection(process)
         self._ready: _Channel = self._connection.open(0)
         self.disconnect: Callable[[], bool | None] = weakref.finalize(
             self, _disconnect, process, os.getpid()
@@ -185,11 +190,13 @@ def _bundle(workspace: str, seccomp: bytes, limits: Mapping[str, int]) -> bytes:
 
 
 def _package_names() -> list[str]:
-    segments = runner.__name__.split(".")[:-1]
-    return [".".join(segments[:count]) for count in range(1, len(segments) + 1)]
+    """Return the packages of the modules, each before those inside it."""
+    parents = [each.__name__.split(".")[:-1] for each in _MODULES]
+    counts = [(names, count) for names in parents for count in range(1, len(names) + 1)]
+    return sorted({".".join(names[:count]) for names, count in counts})
 
 
-class _Connection:
+class _RunnerConnection:
     """The reading side; it does not refer to the client, which is collected when unused."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -290,14 +297,14 @@ class ContainerCommand:
         self.report: SupervisorReport = SupervisorReport()
         self.out: OutputBuffer = OutputBuffer(max_output)
         self.err: OutputBuffer = OutputBuffer(max_output)
-        self.is_lost: bool = False
+        self._is_lost = False
         self._listener = on_output
         self._client = client
         self._grace = command.grace
         self._input = memoryview(command.stdin)
         self._in_transit = 0
         self._unconfirmed = 0
-        self._has_ended = False
+        self.has_ended: bool = False
         self._number, self._channel = client.open_channel()
         request = {
             "argv": command.argv,
@@ -311,7 +318,7 @@ class ContainerCommand:
 
     def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
         """Handle frames until the command has ended; return False on timeout."""
-        while not self._has_ended:
+        while not self.has_ended:
             left = until - clock()
             if left <= 0:
                 return False
@@ -319,25 +326,33 @@ class ContainerCommand:
                 self._handle(self._channel.get(timeout=min(left, _MAX_WAIT)))
         return True
 
+    def check(self) -> None:
+        """Make sure that the container has not exited.
+
+        Raises:
+            SandboxUnavailableError: It has, so there is no result.
+        """
+        if self._is_lost:
+            raise self._client.lost_error()
+
     def stop(self) -> None:
         """Ask the runner to stop everything; thread-safe and idempotent."""
         self._client.send(self._number, frames.STOP)
 
-    def finish(self) -> bool:
-        """Stop what still runs; return whether the command has ended."""
+    def finish(self) -> None:
+        """Stop what still runs."""
         self._listener = None  # it may have failed
         try:
-            if not self._has_ended:
+            if not self.has_ended:
                 self.stop()
                 limit = self._grace + supervisor.KILL_TIMEOUT + _RESPONSE_TIMEOUT
                 self.serve(time.monotonic() + limit)
         finally:
             self._client.close_channel(self._number)
-        return self._has_ended
 
     def _handle(self, frame: _Frame | None) -> None:
         if frame is None:
-            self.is_lost = self._has_ended = True
+            self._is_lost = self.has_ended = True
             return
         kind, payload = frame
         if kind == frames.STDOUT:
@@ -350,7 +365,7 @@ class ContainerCommand:
             self._in_transit -= int.from_bytes(payload, "big")
             self._send_input()
         elif kind == frames.END:
-            self._has_ended = True
+            self.has_ended = True
 
     def _receive(
         self, buffer: OutputBuffer, listener: Callable[[bytes], object] | None, data: bytes

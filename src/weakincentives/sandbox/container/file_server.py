@@ -82,7 +82,6 @@ class FileServer:
         }
         self._changes: dict[str, Callable[..., None]] = {
             "store": self._store,
-            "append": self._append,
             "mkdir": self._make_directory,
             "link": self._make_link,
             "remove": self._remove,
@@ -247,11 +246,6 @@ class FileServer:
         name = f"{TEMPORARY_PREFIX}{self._count}"
         write_all(os.open(name, NEW_FILE, 0o600, dir_fd=directory), data)
         return os.dup(directory), name
-
-    def _append(self, path: str, data: bytes) -> None:
-        with Parent(self._root, path) as parent:
-            content = read_all(open_readable(parent.directory, parent.name))
-        self._store(path, mode=None, exclusive=False, staged=0, data=content + data)
 
     def _make_directory(self, path: str, data: bytes) -> None:
         del data

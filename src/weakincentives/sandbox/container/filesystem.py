@@ -14,7 +14,6 @@ from typing import Any
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,
     MAX_MEMORY_SNAPSHOTS,
-    BaseFilesystem,
     BytesContent,
     Children,
     Content,
@@ -26,6 +25,7 @@ from weakincentives.filesystem import (
     MemoryHistory,
     ReadableFilesystem,
     Results,
+    TransactionalFilesystem,
 )
 from weakincentives.filesystem.memory import DirectoryNode, changed_files
 from weakincentives.filesystem.savepoints import SavepointStorage
@@ -34,14 +34,14 @@ from weakincentives.sandbox.container.container import Container
 from weakincentives.sandbox.container.engine import WORKSPACE
 from weakincentives.sandbox.container.entries import DIRECTORY, FILE, LINK, Facts
 from weakincentives.sandbox.container.file_server import LARGE_FILE, UNREADABLE
-from weakincentives.sandbox.container.mirror import Change, ContainerMirror, find_changes
+from weakincentives.sandbox.container.mirror import ContainerMirror, SentChange, find_changes
 
 _BATCH = 8 * 1024 * 1024  # bytes in one request or reply, about
 _MAX_PATHS = 1_000  # in one request
 _PIECE = 4 * 1024 * 1024  # bytes of a large file in one request
 
 
-class ContainerFilesystem(BaseFilesystem):
+class ContainerFilesystem(TransactionalFilesystem):
     """The workspace of a container, through the runner inside."""
 
     def __init__(
@@ -138,35 +138,23 @@ class ContainerFilesystem(BaseFilesystem):
     def _store(
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        self._change(path, [self._storing(path, data, permissions, exclusive=exclusive)])
-
-    def _store_below(
-        self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
-    ) -> None:
-        made = [Change("mkdir", each) for each in missing]
-        try:
-            self._change(path, [*made, self._storing(path, data, None, exclusive=exclusive)])
-        except BaseException:
-            self._remove_new_directories(missing)
-            raise
-
-    def _append(self, path: str, data: bytes) -> None:
-        self._change(path, [Change("append", path, data)])
+        arguments = {"mode": permissions, "exclusive": exclusive}
+        self._change(path, [SentChange("store", path, data, arguments)])
 
     def _remove(self, path: str) -> None:
-        self._change(path, [Change("remove", path)])
+        self._change(path, [SentChange("remove", path)])
 
     def _make_directory(self, path: str) -> None:
-        self._change(path, [Change("mkdir", path)])
+        self._change(path, [SentChange("mkdir", path)])
 
     def _make_link(self, path: str, target: str) -> None:
-        self._change(path, [Change("link", path, arguments={"target": target})])
+        self._change(path, [SentChange("link", path, arguments={"target": target})])
 
     def _move(self, source: str, destination: str) -> None:
-        self._change(source, [Change("move", source, arguments={"goal": destination})])
+        self._change(source, [SentChange("move", source, arguments={"goal": destination})])
 
     def _copy(self, source: str, destination: str) -> None:
-        self._change(source, [Change("copy", source, arguments={"goal": destination})])
+        self._change(source, [SentChange("copy", source, arguments={"goal": destination})])
 
     # --- snapshots ---
 
@@ -285,14 +273,9 @@ class ContainerFilesystem(BaseFilesystem):
             pieces = range(0, content.size, _PIECE)
             return b"".join(content.read(offset, _PIECE) for offset in pieces)
 
-    def _storing(
-        self, path: str, data: bytes, permissions: int | None, *, exclusive: bool
-    ) -> Change:
-        return Change("store", path, data, {"mode": permissions, "exclusive": exclusive})
-
-    def _change(self, path: str, changes: Iterable[Change]) -> None:
+    def _change(self, path: str, changes: Iterable[SentChange]) -> None:
         """Apply changes in order, in as few requests as possible."""
-        batch: list[Change] = []
+        batch: list[SentChange] = []
         size = 0
         self._savepoints.changes += 1
         for each in changes:
@@ -304,20 +287,20 @@ class ContainerFilesystem(BaseFilesystem):
         if batch:
             self._send(path, batch)
 
-    def _send(self, path: str, batch: list[Change]) -> None:
+    def _send(self, path: str, batch: list[SentChange]) -> None:
         data = b"".join(each.data for each in batch)
         try:
             self._container.call("batch", changes=[each.request() for each in batch], data=data)
         except OSError as error:
             raise os_error(error.errno or 0, path) from None
 
-    def _stage(self, change: Change) -> Change:
+    def _stage(self, change: SentChange) -> SentChange:
         """Send the data of a large file in pieces; return the change without it."""
         token = 0
         for offset in range(0, len(change.data), _PIECE):
             piece = change.data[offset : offset + _PIECE]
             token, _ = self._container.call("stage", token=token, data=piece)
-        return Change(change.operation, change.path, b"", {**change.arguments, "staged": token})
+        return SentChange(change.operation, change.path, b"", {**change.arguments, "staged": token})
 
     def _stat_of(self, path: str, facts: Facts) -> FileStat:
         is_file = facts.kind == FILE

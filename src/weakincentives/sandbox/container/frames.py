@@ -6,7 +6,6 @@ It runs inside the container too, so it imports only the standard library.
 import os
 import select
 import struct
-import time
 from collections.abc import Callable
 
 PROTOCOL = 1
@@ -32,25 +31,20 @@ COUNT = struct.Struct(">Q")
 
 
 class FrameLoop:
-    """A poll loop with handlers and one timer; it sends frames to the host."""
+    """A poll loop with handlers; it sends frames to the host."""
 
     def __init__(self) -> None:
         """Start without handlers."""
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], None]] = {}
-        self._timer: tuple[float, Callable[[], None]] | None = None
 
     def run(self) -> None:
         """Call handlers for good; one of them ends the process."""
         while True:
-            for descriptor, _ in self._poll.poll(self._time_left()):
+            for descriptor, _ in self._poll.poll():
                 handler = self._handlers.get(descriptor)
                 if handler is not None:  # an earlier one may have unregistered it
                     handler()
-            if self._timer is not None and self._timer[0] <= time.monotonic():
-                _, callback = self._timer
-                self._timer = None
-                callback()
 
     def register(self, descriptor: int, events: int, handler: Callable[[], None]) -> None:
         """Call `handler` when a descriptor is ready."""
@@ -62,21 +56,8 @@ class FrameLoop:
         if self._handlers.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
-    def set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call `callback` once after some time; it replaces the timer that is set."""
-        self._timer = time.monotonic() + seconds, callback
-
-    def clear_timer(self) -> None:
-        """Remove the timer."""
-        self._timer = None
-
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
         """Send a frame; blocks while the host is slow, which the window bounds."""
         left = memoryview(HEADER.pack(number, kind, len(payload)) + payload)
         while left:
             left = left[os.write(1, left) :]
-
-    def _time_left(self) -> float | None:
-        if self._timer is None:
-            return None
-        return max(0.0, self._timer[0] - time.monotonic()) * 1000 + 1

@@ -30,7 +30,7 @@ _NO_LIMITS = Limits(max_total_bytes=None, max_files=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SentChange:
     """A change to send to the container."""
 
     operation: str
@@ -143,10 +143,10 @@ class ContainerMirror(InMemoryFilesystem):
         chain[-1].permissions = permissions
 
 
-def find_changes(old: DirectoryNode, new: DirectoryNode) -> Iterator[Change]:
+def find_changes(old: DirectoryNode, new: DirectoryNode) -> Iterator[SentChange]:
     """Yield the changes that make the tree `old` equal to `new`."""
     pending = [("", old, new)]
-    modes: list[Change] = []
+    modes: list[SentChange] = []
     while pending:
         prefix, before, after = pending.pop()
         names = dict(after.children.items())
@@ -158,34 +158,34 @@ def find_changes(old: DirectoryNode, new: DirectoryNode) -> Iterator[Change]:
             if isinstance(node, DirectoryNode):
                 below = known if isinstance(known, DirectoryNode) else _EMPTY
                 if below is _EMPTY:
-                    yield Change("mkdir", path)
+                    yield SentChange("mkdir", path)
                 if below.permissions != node.permissions:
-                    modes.append(Change("chmod", path, arguments={"mode": node.permissions}))
+                    modes.append(SentChange("chmod", path, arguments={"mode": node.permissions}))
                 pending.append((f"{path}/", below, node))
             else:
                 yield from _entry_changes(path, known, node)
     yield from reversed(modes)  # a directory may become read-only
 
 
-def _removals(prefix: str, old: DirectoryNode, new: Mapping[str, Node]) -> Iterator[Change]:
+def _removals(prefix: str, old: DirectoryNode, new: Mapping[str, Node]) -> Iterator[SentChange]:
     for name, node in old.children.items():
         if type(new.get(name)) is not type(node):
-            yield Change("remove", f"{prefix}{name}")
+            yield SentChange("remove", f"{prefix}{name}")
 
 
-def _entry_changes(path: str, old: Node | None, new: FileNode | LinkNode) -> Iterator[Change]:
+def _entry_changes(path: str, old: Node | None, new: FileNode | LinkNode) -> Iterator[SentChange]:
     if isinstance(new, LinkNode):
         if isinstance(old, LinkNode):
             if old.target == new.target:
                 return
-            yield Change("remove", path)
-        yield Change("link", path, arguments={"target": new.target})
+            yield SentChange("remove", path)
+        yield SentChange("link", path, arguments={"target": new.target})
         return
     if isinstance(old, FileNode) and old.data == new.data:
         if old.permissions != new.permissions:
-            yield Change("chmod", path, arguments={"mode": new.permissions})
+            yield SentChange("chmod", path, arguments={"mode": new.permissions})
         return
-    yield Change("store", path, new.data, {"mode": new.permissions, "exclusive": False})
+    yield SentChange("store", path, new.data, {"mode": new.permissions, "exclusive": False})
 
 
 _EMPTY = DirectoryNode(CopyOnWriteDict(), 0, 0)

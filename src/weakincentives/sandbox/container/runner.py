@@ -13,20 +13,17 @@ import os
 import resource
 import select
 import signal
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from weakincentives.posix.workers import ServerProcess
 from weakincentives.sandbox import supervisor
-from weakincentives.sandbox.container.commands import (
-    OOM_SCORE,
-    DirectCommand,
-    RemoteCommand,
-    SupervisedCommand,
-)
+from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.container.entries import open_directory
 from weakincentives.sandbox.container.file_server import FileServer
 from weakincentives.sandbox.container.frames import (
+    ACCEPTED,
     CALL,
     CONFIRM,
     COUNT,
@@ -38,13 +35,20 @@ from weakincentives.sandbox.container.frames import (
     REPLY,
     REPORT,
     START,
+    STDERR,
+    STDOUT,
     STOP,
+    WINDOW,
     FrameLoop,
 )
+from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 
 _CHUNK = 256 * 1024
+_PIECE = 64 * 1024  # of a command's input or output
+_MAX_DRAIN = 32  # pieces; more than the capacity of a pipe
 _PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
 _NAME = b"wink-runner"
+_OOM_SCORE = "500"  # if memory runs out, the kernel kills commands before the runner
 # control groups of version 2 and of version 1
 _LIMITS = {
     "memory": ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -52,7 +56,6 @@ _LIMITS = {
 }
 _RESOURCES = {"memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
 _UNLIMITED = 2**60
-_CHILDREN = f"/proc/self/task/{os.getpid()}/children"
 
 
 class Runner:
@@ -63,14 +66,12 @@ class Runner:
         self._workspace = workspace
         self._limited = limited
         self._files = FileServer(workspace)
-        self._fork_server = ForkServer()
+        self._launcher = RunnerLauncher()
+        self._launcher.connect()
         self._commands: dict[int, RemoteCommand] = {}
-        self._direct: DirectCommand | None = None
         self._unread = bytearray()
         self._loop = FrameLoop()
         self._loop.register(0, select.POLLIN, self._receive)
-        self._wakeup = _wake_on_child()
-        self._loop.register(self._wakeup, select.POLLIN, self._reap)
 
     def run(self) -> None:
         """Serve until the host closes standard input."""
@@ -120,118 +121,222 @@ class Runner:
             self._loop.send(number, END)
             return
         try:
-            if self._direct is None:
-                self._start_direct(number, request, directory)
-            else:
-                command = SupervisedCommand(self._loop, number, request, self._end)
-                self._commands[number] = command
-                command.start(directory, self._fork_server.launch)
+            command = RemoteCommand(self._loop, number, self._launcher, self._commands.pop)
+            self._commands[number] = command
+            command.start(request, directory)
+        except OSError as error:  # there are as many processes as there may be
+            self._loop.send(number, REPORT, b"fault %d\n" % (error.errno or errno.EAGAIN))
+            self._loop.send(number, END)
         finally:
             os.close(directory)
 
-    def _start_direct(self, number: int, request: Mapping[str, Any], directory: int) -> None:
-        command = DirectCommand(self._loop, number, request, self._direct_processes, self._end)
-        self._commands[number] = self._direct = command
-        command.start(directory)
 
-    def _end(self, number: int) -> None:
-        """Forget a command that has ended; if its supervisor was killed, kill its processes."""
-        command = self._commands.pop(number, None)
-        if command is self._direct:
-            self._direct = None
-        if isinstance(command, SupervisedCommand) and not command.is_done:
-            self._fork_server.kill_orphans(self._supervisors())
-
-    def _supervisors(self) -> set[int]:
-        found = [each for each in self._commands.values() if isinstance(each, SupervisedCommand)]
-        return {each.supervisor for each in found if each.supervisor}
-
-    def _direct_processes(self) -> set[int]:
-        """Return the processes of the direct command: all that the fork server has not started."""
-        server = self._fork_server.pid
-        if _children() <= {server}:
-            return set()
-        return supervisor.descendants(os.getpid()) - supervisor.descendants(server) - {server}
-
-    def _reap(self) -> None:
-        os.read(self._wakeup, 4096)
-        found: dict[int, int] = {}
-        try:
-            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
-                found[exited[0]] = exited[1]
-        except ChildProcessError:
-            pass
-        if self._fork_server.pid in found:  # a command has killed it, and the supervisors
-            self._fork_server.restart()
-        if self._direct is not None:
-            self._direct.reap(found.get(self._direct.pid))
-
-
-class ForkServer:
-    """The process that forks supervisors; it has none of the runner's descriptors."""
+class _KeptReport(SupervisorReport):
+    """A report that keeps its lines for the host."""
 
     def __init__(self) -> None:
-        """Start it."""
-        self.pid: int
-        self._requests: socket.socket
-        self.pid, self._requests = _fork_server()
+        super().__init__()
+        self.lines = ""
 
-    def launch(self, descriptors: list[int]) -> None:
-        """Fork a supervisor that gets these descriptors."""
+    def update(self, word: str, value: int) -> None:
+        """Apply one message of the supervisor, and keep it."""
+        super().update(word, value)
+        self.lines += f"{word} {int(value)}\n"
+
+
+class RemoteCommand:
+    """A command with its pipes and windows."""
+
+    def __init__(
+        self,
+        loop: FrameLoop,
+        number: int,
+        launcher: Launcher,
+        on_end: Callable[[int], object],
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            loop: The loop that serves its pipes.
+            number: Its number.
+            launcher: Gets a supervisor for it.
+            on_end: Called with its number when nothing of it is left.
+        """
+        self._loop = loop
+        self._number = number
+        self._launcher = launcher
+        self._on_end = on_end
+        self._supervisor = launcher.take()
+        self._report = _KeptReport()
+
+    def start(self, request: Mapping[str, Any], directory: int) -> None:
+        """Start what the host asks for in a directory."""
+        self._out, out = os.pipe()
+        self._err, err = os.pipe()
+        has_stdin: bool = request["stdin"]
+        stdin, self._stdin = os.pipe() if has_stdin else (os.open(os.devnull, os.O_RDONLY), -1)
+        self._unconfirmed = 0
+        self._is_paused = False
+        self._input = bytearray()
+        self._input_ends = False
+        for each in (self._out, self._err, self._stdin):
+            if each >= 0:
+                os.set_blocking(each, False)
+        command = Command(tuple(request["argv"]), request["env"], b"", request["grace"])
+        taken = self._supervisor
+        taken.start(command, (directory, stdin, out, err), self._report)
+        for each in (stdin, out, err):
+            os.close(each)
+        self._loop.register(taken.fileno(), select.POLLIN, self._read_report)
+        self._resume()
+
+    def stop(self) -> None:
+        """Stop every process of the command."""
+        self._supervisor.stop()
+
+    def feed(self, data: bytes) -> None:
+        """Pass standard input on; no data means its end."""
+        self._input += data
+        self._input_ends = not data
+        if self._stdin < 0:
+            self._accept(len(data))  # the command has closed it
+        else:
+            self._write_input()
+
+    def confirm(self, count: int) -> None:
+        """Note that the host has read `count` bytes of output."""
+        self._unconfirmed -= count
+        if self._is_paused and self._unconfirmed < WINDOW:
+            self._resume()
+
+    def _read_report(self) -> None:
+        self._supervisor.serve()
+        if not self._supervisor.has_ended:
+            self._send_report()
+            return
+        self._loop.unregister(self._supervisor.fileno())
+        self._on_end(self._number)
+        self._launcher.release(self._supervisor)
+        if not self._report.is_done:  # it was killed, and now all that it started
+            self._report.update("exit", signal.SIGKILL)
+            self._report.update("done", 0)
+        self._send_report()
+        self._finish()
+
+    def _send_report(self) -> None:
+        text, self._report.lines = self._report.lines, ""
+        if text:
+            self._loop.send(self._number, REPORT, text.encode())
+
+    def _finish(self) -> None:
+        """Send the rest of the output, then the end."""
+        for descriptor, kind in ((self._out, STDOUT), (self._err, STDERR)):
+            for _ in range(_MAX_DRAIN):
+                if not self._read(descriptor, kind):
+                    break
+        for descriptor in (self._out, self._err, self._stdin):
+            self._loop.unregister(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._loop.send(self._number, END)
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        for descriptor, kind in ((self._out, STDOUT), (self._err, STDERR)):
+            self._loop.register(descriptor, select.POLLIN, self._reader(descriptor, kind))
+
+    def _reader(self, descriptor: int, kind: int) -> Callable[[], None]:
+        def read() -> None:
+            if not self._read(descriptor, kind):
+                self._loop.unregister(descriptor)
+            elif self._unconfirmed >= WINDOW:
+                self._is_paused = True
+                self._loop.unregister(self._out)
+                self._loop.unregister(self._err)
+
+        return read
+
+    def _read(self, descriptor: int, kind: int) -> bool:
         try:
-            socket.send_fds(self._requests, [b"!"], descriptors)
-        except OSError:  # a command has killed it
-            self.restart()
-            socket.send_fds(self._requests, [b"!"], descriptors)
+            data = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            return False
+        if data:
+            self._unconfirmed += len(data)
+            self._loop.send(self._number, kind, data)
+        return bool(data)
 
-    def kill_orphans(self, supervisors: set[int]) -> None:
-        """Kill what supervisors have left that were killed, except for these supervisors."""
-        supervisor.kill_orphans(self.pid, supervisors)
+    def _write_input(self) -> None:
+        """Write what fits; poll for the rest."""
+        try:
+            while self._input:
+                count = os.write(self._stdin, self._input[:_PIECE])
+                del self._input[:count]
+                self._accept(count)
+        except BlockingIOError:
+            self._loop.register(self._stdin, select.POLLOUT, self._write_input)
+            return
+        except OSError:  # the command has closed it
+            self._accept(len(self._input))
+            self._input.clear()
+            self._input_ends = True
+        self._loop.unregister(self._stdin)
+        if self._input_ends:
+            os.close(self._stdin)
+            self._stdin = -1
 
-    def restart(self) -> None:
-        """Start another one; what the former has started is killed with everything else."""
-        self._requests.close()
-        supervisor.kill_descendants(os.getpid())
-        self.pid, self._requests = _fork_server()
+    def _accept(self, count: int) -> None:
+        self._loop.send(self._number, ACCEPTED, COUNT.pack(count))
 
 
-def _fork_server() -> tuple[int, socket.socket]:
-    """Fork the fork server; return its process and the socket for requests."""
-    local, remote = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        signal.set_wakeup_fd(-1)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(null, number)
-        requests = remote.detach()
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        os.closerange(3, requests)
-        os.closerange(requests + 1, limit)
-        _raise_own_oom_score()
-        supervisor.serve(requests)
-        os._exit(0)
-    remote.close()
-    return pid, local
+class _ForkedServer:
+    """A fork server that is a fork of this process, whose children the kernel reaps."""
+
+    def __init__(self, requests: int) -> None:
+        self.pid: int = os.fork()
+        if self.pid == 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(null, number)
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            os.closerange(3, requests)
+            os.closerange(requests + 1, limit)
+            _raise_own_oom_score()
+            supervisor.serve_commands(requests)
+            os._exit(0)
+
+    def poll(self) -> int | None:
+        """Return None while it runs."""
+        return None if any(supervisor.live_processes([self.pid])) else 0
+
+    def kill(self) -> None:
+        """Kill it."""
+        supervisor.send([self.pid], signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait until it is gone."""
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        return 0
+
+
+class RunnerLauncher(Launcher):
+    """The launcher of a runner, the first process of its container, which gets all orphans."""
+
+    _adopts_orphans = True
+
+    def _start(self, requests: int) -> ServerProcess:
+        return _ForkedServer(requests)
 
 
 def _raise_own_oom_score() -> None:
     _set_dumpable(1)  # otherwise the file belongs to root
     try:
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 # pathlib takes long to import
-            file.write(OOM_SCORE)
+            file.write(_OOM_SCORE)
     except OSError:
         pass  # the kernel chooses by size then
     _set_dumpable(0)
-
-
-def _children() -> set[int]:
-    """Return the children of this process; a superset if the kernel has no list of them."""
-    try:
-        with open(_CHILDREN, "rb") as file:  # noqa: PTH123 # pathlib takes long to import
-            return set(map(int, file.read().split()))
-    except OSError:
-        return supervisor.descendants(os.getpid())
 
 
 def _is_limit(path: str) -> bool:
@@ -249,18 +354,6 @@ def _set_dumpable(value: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
 
 
-def _wake_on_child() -> int:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _ignore)
-    return reader
-
-
-def _ignore(_number: int, _frame: object) -> None:
-    """Do nothing: the byte written to the wakeup descriptor is enough."""
-
-
 def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
     """Run commands in `workspace` until the host ends.
 
@@ -269,8 +362,8 @@ def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
         seccomp: A BPF program that filters system calls, in hexadecimal.
         limits: Bytes of `memory` and number of `pids`.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
+    for number in ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGCHLD"):  # the kernel reaps orphans
+        signal.signal(getattr(signal, number), signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o022)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)

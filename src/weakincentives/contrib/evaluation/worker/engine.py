@@ -26,12 +26,12 @@ from weakincentives.contrib.evaluation.engine import (
 from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
 from weakincentives.contrib.evaluation.worker.pool import (
     Frame,
-    Outcome,
     Worker,
+    WorkerOutcome,
     WorkerPool,
     WorkerProgram,
 )
-from weakincentives.contrib.evaluation.worker.protocol import FrameError
+from weakincentives.posix import FrameError
 
 _GRACE = 0.3  # seconds for a worker to report the line at which it ran out of time
 _MAX_MESSAGE = 2_000  # characters of an error message
@@ -65,7 +65,7 @@ class WorkerEngine:
         started = time.monotonic()
         run = _Run(self._pool.acquire(), request, files, started)
         outcome = self._serve(run)
-        if not run.has_answered and not self._pool.has_server():
+        if not run.has_answered and not self._pool.has_server(run.worker):
             # the worker did nothing, and died with a server that was killed
             outcome = self._serve(_Run(self._pool.acquire(), request, files, started))
         return outcome
@@ -118,7 +118,7 @@ class _Run:
         self.is_worker_fine = not reported.is_spoiled
         return self._accept(reported)
 
-    def _serve_calls(self, until: float) -> Outcome | None:
+    def _serve_calls(self, until: float) -> WorkerOutcome | None:
         limits = self.request.limits
         calls, room = limits.max_file_calls, 2 * _MAX_ESCAPE * limits.max_output_length
         while True:
@@ -137,7 +137,7 @@ class _Run:
             if room < 0:
                 raise FrameError("The worker sends more output than it may")
 
-    def _accept(self, reported: Outcome) -> EngineOutcome:
+    def _accept(self, reported: WorkerOutcome) -> EngineOutcome:
         """Return the outcome; the worker has bounded it, and a hostile one has not."""
         error, limits = reported.error, self.request.limits
         if error is not None and error.type == "TimeoutError" and reported.is_spoiled:

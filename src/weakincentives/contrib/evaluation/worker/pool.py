@@ -9,28 +9,27 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Literal
 
 import msgspec
 
+from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.engine import EngineUnavailableError
 from weakincentives.contrib.evaluation.params import EvalError
-from weakincentives.contrib.evaluation.worker import server
-from weakincentives.contrib.evaluation.worker.protocol import (
-    MAX_MESSAGE,
-    MAX_REPLY,
+from weakincentives.posix import (
+    ForkServer,
     FrameError,
+    ServerProcess,
     receive_frame,
     send_frame,
+    start_worker,
+    worker_command,
 )
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
@@ -43,12 +42,11 @@ MAX_BUSY_SECONDS = 60.0
 
 _START_TIMEOUT = 30.0  # seconds until a new worker is ready, on a loaded machine
 _EXIT_TIMEOUT = 5.0  # seconds for a killed process to be gone
-_SCRIPT = str(Path(server.__file__))
-_ROOT = str(Path(server.__file__).parents[4])
+_SERVER = "weakincentives.contrib.evaluation.worker.server"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkerOutcome:
     """The outcome of an evaluation, as a worker reports it."""
 
     value: str | None = None
@@ -69,7 +67,7 @@ class Frame:
     text: str = ""
     function: str = ""
     arguments: tuple[str, ...] = ()
-    outcome: Outcome | None = None
+    outcome: WorkerOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,9 @@ class WorkerProgram:
 class Worker:
     """A worker process, with the connection to it."""
 
-    def __init__(self, connection: socket.socket, *, starts_processes: bool) -> None:
-        """Use the connection; the process reports itself when it is ready."""
+    def __init__(self, connection: socket.socket, server: int, *, starts_processes: bool) -> None:
+        """Use the connection; a process that `server` forks reports itself when it is ready."""
+        self.server: int = server
         self.connection: socket.socket = connection
         self._starts_processes = starts_processes
         self.busy_seconds: float = 0.0
@@ -130,7 +129,7 @@ class Worker:
             OSError: The worker is gone, or does not read until then.
         """
         self.connection.settimeout(max(until - time.monotonic(), 0.001))
-        send_frame(self.connection, message, MAX_REPLY)
+        send_frame(self.connection, encode(message), MAX_REPLY)
 
     def receive(self, until: float) -> Frame | None:
         """Return the next message; None if the worker is gone.
@@ -168,15 +167,14 @@ class Worker:
         self.forget()
 
 
-class WorkerPool:
+class WorkerPool(ForkServer):
     """The workers of one engine; thread-safe."""
 
     def __init__(self, program: WorkerProgram) -> None:
         """Start nothing yet."""
         self._program = program
-        self._lock = threading.Lock()
-        self._processes = _Processes()
-        weakref.finalize(self, self._processes.stop)
+        self._idle: list[Worker] = []
+        super().__init__(partial(_end_workers, self._idle))
 
     def acquire(self) -> Worker:
         """Return a worker that nobody else uses; release or kill it.
@@ -185,7 +183,7 @@ class WorkerPool:
             EngineUnavailableError: None can be started.
         """
         with self._lock:
-            self._processes.forget_after_fork()
+            self.forget_if_forked()
             worker = self._take_idle() or self._start_worker() or self._start_worker()
             if worker is not None:
                 self._add_spare()
@@ -198,27 +196,24 @@ class WorkerPool:
         """Take back a worker after an evaluation."""
         worn_out = worker.busy_seconds >= MAX_BUSY_SECONDS
         with self._lock:
-            processes = self._processes
-            kept = self._program.is_reusable and not worn_out and processes.server is not None
-            if kept and len(processes.idle) < MAX_IDLE:
-                processes.idle.append(worker)
+            is_kept = self._program.is_reusable and not worn_out and self.pid
+            if is_kept and len(self._idle) < MAX_IDLE:
+                self._idle.append(worker)
                 return
         worker.kill(waits=False)  # it has reported all, and is about to exit
 
-    def has_server(self) -> bool:
-        """Return whether the fork server runs."""
-        with self._lock:
-            server = self._processes.server
-            return server is not None and server.is_running
+    def has_server(self, worker: Worker) -> bool:
+        """Return whether the server that forked a worker runs."""
+        return worker.server == self.pid and self.is_running
 
-    def close(self) -> None:
-        """Kill all workers and the server; idempotent, and the pool can be used again."""
-        with self._lock:
-            self._processes.stop()
+    def _start(self, requests: int) -> ServerProcess:
+        program = self._program
+        arguments = (str(requests), str(os.getpid()), program.module, *program.directories)
+        return start_worker(worker_command(_SERVER, *arguments), passed=(requests,))
 
     def _take_idle(self) -> Worker | None:
-        while self._processes.idle:
-            worker = self._processes.idle.pop()
+        while self._idle:
+            worker = self._idle.pop()
             if _is_usable(worker):
                 return worker
             worker.kill()
@@ -231,104 +226,42 @@ class WorkerPool:
             if _is_usable(worker):
                 return worker
             worker.kill()
-        self._processes.stop()
+        self.close()
         return None
 
     def _add_spare(self) -> None:
         """Fork the worker for the next evaluation; nobody waits for it."""
-        if not self._program.is_reusable and not self._processes.idle:
+        if not self._program.is_reusable and not self._idle:
             spare = self._launch()
             if spare is not None:
-                self._processes.idle.append(spare)
+                self._idle.append(spare)
 
     def _launch(self) -> Worker | None:
         """Return a worker that is starting; None if the server is gone."""
-        processes = self._processes
-        if processes.server is None:
-            processes.server = _Server(self._program)
-        return processes.server.launch()
-
-
-class _Processes:
-    """The processes of a pool; they end with the pool, or with this process."""
-
-    def __init__(self) -> None:
-        self.server: _Server | None = None
-        self.idle: list[Worker] = []
-        self._owner = os.getpid()
-
-    def stop(self) -> None:
-        self.forget_after_fork()
-        for worker in self.idle:
-            worker.kill()
-        self.idle.clear()
-        if self.server is not None:
-            self.server.close()
-            self.server = None
-
-    def forget_after_fork(self) -> None:
-        """Close what belongs to the parent, if this process is a fork of it; kill nothing."""
-        if self._owner != os.getpid():
-            for worker in self.idle:
-                worker.forget()
-            if self.server is not None:
-                self.server.forget()
-            self._owner, self.server = os.getpid(), None
-            self.idle.clear()
-
-
-class _Server:
-    """The fork server of a pool."""
-
-    def __init__(self, program: WorkerProgram) -> None:
-        self._starts_processes = program.starts_processes
-        self._options = {**program.options, "is_reusable": program.is_reusable}
-        self._requests, remote = socket.socketpair()
-        self._ruleset = create_ruleset(program.grants) if landlock_abi() else None
-        with remote:
-            self._process = subprocess.Popen(
-                _command(program, remote.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[remote.fileno()],
-                start_new_session=True,
-                env={},
-                cwd="/",
-            )
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def launch(self) -> Worker | None:
+        program = self._program
+        ruleset = (create_ruleset(program.grants),) if landlock_abi() else ()
         local, remote = socket.socketpair()
-        with remote:
-            descriptors = [remote.fileno()]
-            if self._ruleset is not None:
-                descriptors.append(self._ruleset)
-            try:
-                socket.send_fds(self._requests, [b"!"], descriptors)
-                send_frame(local, self._options, MAX_REPLY)
-            except ConnectionError:
-                local.close()
-                return None
-        return Worker(local, starts_processes=self._starts_processes)
-
-    def close(self) -> None:
-        self.forget()
         try:
-            self._process.wait(_EXIT_TIMEOUT)  # it kills its workers first
-        except subprocess.TimeoutExpired:
-            supervisor.kill_descendants(self._process.pid)
-            self._process.kill()
-            self._process.wait()
+            with remote:
+                self.launch((remote.fileno(), *ruleset))
+            options = {**program.options, "is_reusable": program.is_reusable}
+            send_frame(local, encode(options), MAX_REPLY)
+        except OSError:
+            local.close()
+            return None
+        finally:
+            for each in ruleset:
+                os.close(each)
+        return Worker(local, self.pid, starts_processes=program.starts_processes)
 
-    def forget(self) -> None:
-        self._requests.close()
-        if self._ruleset is not None:
-            os.close(self._ruleset)
-            self._ruleset = None
+
+def _end_workers(idle: list[Worker], server: ServerProcess | None) -> None:
+    """Kill all workers; in a fork of this process, forget those that wait."""
+    for worker in idle:
+        worker.forget() if server is None else worker.kill()
+    idle.clear()
+    if server is not None:
+        supervisor.kill_descendants(server.pid)
 
 
 def unconfined(reason: str) -> str:
@@ -338,11 +271,6 @@ def unconfined(reason: str) -> str:
         f" confine one: {reason}; use Linux with seccomp on x86_64 or aarch64, or install podman"
         " and use PodmanSandboxSection"
     )
-
-
-def _command(program: WorkerProgram, requests: int) -> Sequence[str]:
-    arguments = (str(requests), str(os.getpid()), _ROOT, program.module, *program.directories)
-    return (sys.executable, "-I", "-S", _SCRIPT, *arguments)
 
 
 def _is_usable(worker: Worker) -> bool:

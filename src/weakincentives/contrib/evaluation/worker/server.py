@@ -1,9 +1,8 @@
 """The fork server of an engine: a process that forks workers, each confined for good.
 
-It runs as a script in a process of its own (`python -I -S`), imports the engine's program once,
-and forks a worker for every request. A worker confines itself before it reads any code: its
-own session, resource limits, no capabilities, Landlock, seccomp. The server never runs code
-of a model.
+It imports the engine's program once, and forks a worker for every request. A worker confines
+itself before it reads any code: its own session, resource limits, no capabilities, Landlock,
+seccomp. The server never runs code of a model.
 
 Nothing survives: the kernel kills a worker when the server dies. When the process that
 started the server dies, or closes the socket, the server kills everything below it and exits.
@@ -13,84 +12,50 @@ It is a subreaper, so that a process that lost its worker is still below it.
 import ctypes
 import gc
 import os
-import select
 import signal
-import socket
 import sys
-import types
-from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
-_MAX_DESCRIPTORS = 4
-_PACKAGES = (
-    "weakincentives",
-    "weakincentives.contrib",
-    "weakincentives.contrib.evaluation",
-    "weakincentives.contrib.evaluation.worker",
-    "weakincentives.sandbox",
-)
+from weakincentives.contrib.evaluation.worker import session
+from weakincentives.sandbox import supervisor
+
+_PR_SET_PDEATHSIG = 1
 _UNWANTED = ("numpy", "numpy_financial")  # asteval imports them if it can, which takes long
 _NAME = b"wink-evaluate"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def skip_package_imports(root: str) -> None:
-    """Make modules of this package importable without running any `__init__`.
-
-    Those would import everything, which takes most of a second, and none of it is needed here.
-    """
-    for name in _PACKAGES:
-        package = types.ModuleType(name)
-        package.__path__ = [os.path.join(root, *name.split("."))]  # noqa: PTH118 # pathlib takes long to import
-        sys.modules[name] = package
-
-
-def main(requests: int, parent: int, root: str, program: str, directories: Sequence[str]) -> None:
+def main(requests: str, parent: str, program: str, *directories: str) -> None:
     """Serve until the parent is gone.
 
     Args:
-        requests: The socket on which each request arrives: one byte with descriptors, the
+        requests: The descriptor of the socket on which requests arrive; with each of them, the
             connection of the new worker and its Landlock ruleset, if there is one.
         parent: The process that started this one.
-        root: The directory that contains this package.
-        program: The module that runs code; see `worker.main`.
+        program: The module that runs code; see `session.Program`.
         directories: Where third-party packages are.
     """
-    _libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(each, signal.SIG_IGN)  # the kernel reaps workers
-    alive = _watch(parent)
+    supervisor.set_name(_NAME)
     sys.path += directories
-    skip_package_imports(root)
-    worker = _import("weakincentives.contrib.evaluation.worker.session")
     loaded = _load(program)
-    supervisor = _import("weakincentives.sandbox.supervisor")
-    server = socket.socket(fileno=requests)
-    poll = select.poll()
-    poll.register(server, select.POLLIN)
-    poll.register(alive, select.POLLIN)
-    while all(each != alive for each, _ in poll.poll()):
-        data, descriptors, _, _ = socket.recv_fds(server, 1, _MAX_DESCRIPTORS)
-        if not data:
-            break
-        if os.fork() == 0:
-            server.close()
-            _die_with(os.getppid())
-            worker.main(descriptors, loaded)
-            os._exit(0)
-        for each in descriptors:
-            os.close(each)
-    supervisor.kill_descendants(os.getpid())
+    server = os.getpid()
+
+    def work(_: bytes, descriptors: list[int]) -> None:
+        _die_with(server)
+        gc.enable()
+        session.main(descriptors, loaded)
+
+    supervisor.serve(int(requests), int(parent), work)
+    supervisor.kill_descendants(server)
     os._exit(0)
 
 
-def _load(program: str) -> types.ModuleType:
+def _load(name: str) -> session.Program:
     """Import the program, and what its workers share."""
     for each in _UNWANTED:
         sys.modules[each] = None  # type: ignore[assignment] # importing it raises ImportError
-    loaded = _import(program)
+    loaded: Any = _import(name)
     for each in _UNWANTED:
         del sys.modules[each]
     for each in loaded.MODULES:
@@ -100,12 +65,9 @@ def _load(program: str) -> types.ModuleType:
     return loaded
 
 
-def _watch(parent: int) -> int:
-    """Return a descriptor that becomes readable when the parent dies."""
-    alive = os.pidfd_open(parent)
-    if os.getppid() != parent:
-        os._exit(1)
-    return alive
+def _import(name: str) -> Any:
+    __import__(name)
+    return sys.modules[name]
 
 
 def _die_with(parent: int) -> None:
@@ -113,12 +75,3 @@ def _die_with(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def _import(name: str) -> types.ModuleType:
-    __import__(name)
-    return sys.modules[name]
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])

@@ -6,20 +6,16 @@ evaluation after the other; any other worker exits after one.
 
 import builtins
 import fcntl
+import json
 import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.worker import confinement
-from weakincentives.contrib.evaluation.worker.protocol import (
-    MAX_MESSAGE,
-    MAX_REPLY,
-    FrameError,
-    receive_message,
-    send_frame,
-)
+from weakincentives.posix.frames import FrameError, receive_frame, send_frame
 
 _CONNECTION, _RULESET, _FREE, _MAX_DESCRIPTOR = 3, 4, 16, 1024
 
@@ -77,7 +73,7 @@ class Host:
         try:
             with self._lock:
                 self._send(message)
-                reply = receive_message(self._connection, MAX_REPLY)
+                reply = _receive(self._connection)
         except FrameError:
             raise ValueError("The text is too long to be written") from None
         if reply is None:
@@ -94,16 +90,22 @@ class Host:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
-            send_frame(self._connection, message, MAX_MESSAGE)
+            send_frame(self._connection, encode(message), MAX_MESSAGE)
         except OSError:
             os._exit(1)  # nobody listens
+
+
+def _receive(connection: socket.socket) -> Any:
+    """Return the next message; None if the other side has closed the connection."""
+    data = receive_frame(connection, MAX_REPLY)
+    return json.loads(data) if data else None
 
 
 def main(descriptors: Sequence[int], program: Program) -> None:
     """Confine this process, then serve evaluations until the other side closes the connection."""
     connection, ruleset = _keep(descriptors)
     os.setsid()
-    options = receive_message(connection, MAX_REPLY)
+    options = _receive(connection)
     if options is None:
         return
     try:
@@ -113,10 +115,10 @@ def main(descriptors: Sequence[int], program: Program) -> None:
         started = program.start(options)
         confinement.seal_worker()
     except OSError as error:
-        send_frame(connection, {"kind": "refused", "text": str(error)}, MAX_MESSAGE)
+        send_frame(connection, encode({"kind": "refused", "text": str(error)}), MAX_MESSAGE)
         return
-    send_frame(connection, {"kind": "ready", "pid": os.getpid()}, MAX_MESSAGE)
-    while (request := receive_message(connection, MAX_REPLY)) is not None:
+    send_frame(connection, encode({"kind": "ready", "pid": os.getpid()}), MAX_MESSAGE)
+    while (request := _receive(connection)) is not None:
         host = Host(connection, request)
         host.finish(program.evaluate(started, request, host))
         if not options["is_reusable"]:

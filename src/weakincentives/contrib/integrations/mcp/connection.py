@@ -35,7 +35,6 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from weakincentives.adapters.http.redaction import redact
 from weakincentives.contrib.integrations.mcp.definitions import clean_text
 from weakincentives.contrib.integrations.mcp.results import quote
 from weakincentives.contrib.integrations.mcp.transport import (
@@ -46,6 +45,7 @@ from weakincentives.contrib.integrations.mcp.transport import (
     open_transport,
 )
 from weakincentives.errors import WinkError
+from weakincentives.redaction import redact
 
 MAX_PAGES = 100
 """The most pages of a list of tools."""

@@ -22,8 +22,9 @@ from weakincentives.contrib.integrations.mcp.transport import (
     McpServer,
     McpStdioServer,
 )
+from weakincentives.contrib.tools.sections.base import RecreatedSection
 from weakincentives.posix import remaining_time
-from weakincentives.prompt import PromptError, Section, Tool, ToolContext, ToolResult
+from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
@@ -51,7 +52,7 @@ program, which others may have written.
 _log = logging.getLogger(__name__)
 
 
-class McpToolsSection(Section[None]):
+class McpToolsSection(RecreatedSection):
     """The tools of an MCP server, as tools of a prompt.
 
     The server is started, or connected to, when the section is created. It is stopped when the
@@ -131,13 +132,14 @@ class McpToolsSection(Section[None]):
         self._include = check_items(owner, "include", include, str)
         self._exclude = check_items(owner, "exclude", exclude, str)
         self._call_timeout = call_timeout
-        self._start_timeout = start_timeout
         self._max_characters = max_result_characters
         self._max_tools = max_tools
         self._changes_workspace = changes_workspace
-        self._roots = tuple(Path(each).absolute() for each in roots)
         self._connection = Connection(
-            server, name=name, start_timeout=start_timeout, roots=self._roots
+            server,
+            name=name,
+            start_timeout=start_timeout,
+            roots=[Path(each).absolute() for each in roots],
         )
         try:
             self.refresh()
@@ -191,21 +193,8 @@ class McpToolsSection(Section[None]):
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
         """Return a section with a connection of its own."""
         del session, bus  # it serves any session
-        return type(self)(
-            self.server,
-            name=self.name,
-            include=self._include,
-            exclude=self._exclude,
-            call_timeout=self._call_timeout,
-            start_timeout=self._start_timeout,
-            max_result_characters=self._max_characters,
-            max_tools=self._max_tools,
-            changes_workspace=self._changes_workspace,
-            roots=self._roots,
-            title=self.title,
-            key=self.key,
-            enabled=self._enabled,
-        )
+        args, options = self._arguments
+        return type(self)(*args, **options)
 
     def close(self) -> None:
         """Close the connection and stop the server."""

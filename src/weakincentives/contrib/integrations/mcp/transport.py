@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -28,8 +27,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from weakincentives.adapters.http.redaction import header_secrets
+from weakincentives.posix import read_lines, worker_command
 from weakincentives.prompt import PromptError
+from weakincentives.redaction import header_secrets
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The longest message that is accepted from a server."""
@@ -39,8 +39,7 @@ _KILL_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.01
 _CONNECT_TIMEOUT = 30.0
 _NOT_FOUND, _SESSION_HEADER = 404, "mcp-session-id"
-_LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-_ROOT = str(Path(__file__).parents[4])
+_LAUNCHER = "weakincentives.contrib.integrations.mcp.launcher"
 Streams: TypeAlias = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
@@ -247,9 +246,8 @@ async def _start(server: McpStdioServer) -> Process:
         raise TransportError(
             f"there is no program {server.command!r}; install it, or give its full path"
         )
-    launcher = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid()), _ROOT]
     return await anyio.open_process(
-        [*launcher, server.command, *server.args],
+        worker_command(_LAUNCHER, str(os.getpid()), server.command, *server.args),
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,
@@ -314,18 +312,10 @@ async def _collect(process: Process, status: ServerStatus) -> None:
 
 
 async def _read_lines(stream: ByteReceiveStream, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream; of a line longer than `limit`, only a little more than that."""
-    line = bytearray()
+    """Yield the lines of a stream until it ends or breaks off."""
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        async for chunk in stream:
-            *ended, rest = chunk.split(b"\n")
-            for each in ended:
-                line += each
-                yield bytes(line)
-                line.clear()
-            if len(line) <= limit:
-                line += rest
-    yield bytes(line)
+        async for line in read_lines(stream, limit):
+            yield line
 
 
 async def _stop(process: Process) -> None:
