@@ -3,7 +3,7 @@
 import pytest
 
 from weakincentives.debug import mask_secrets
-from weakincentives.debug.secrets import mask_values
+from weakincentives.redaction import mask_values
 
 SECRETS = [
     "sk-AbCdEf0123456789AbCdEf",

@@ -41,11 +41,11 @@ from weakincentives.adapters.http.errors import (
     redirect_error,
     timeout_error,
 )
-from weakincentives.adapters.http.redaction import header_secrets, redact, redact_url
 from weakincentives.adapters.loop.timeout import RequestTimeoutError, TimedRequest
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.options import RunLimits
 from weakincentives.adapters.prices import TokenPrice
+from weakincentives.redaction import header_secrets, redact, redact_url
 
 __all__ = ["LiteLLMAdapter"]
 _sdk: Any = litellm

@@ -25,7 +25,7 @@ from weakincentives.adapters import (
     RunOptions,
     UserMessage,
 )
-from weakincentives.adapters.http.redaction import redact
+from weakincentives.redaction import redact
 from weakincentives.runtime.session import Session, dump_session_tree
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

@@ -27,16 +27,16 @@ from weakincentives.adapters.http.errors import (
     timeout_error,
     wrong_api_error,
 )
-from weakincentives.adapters.http.redaction import header_secrets, redact_url
+from weakincentives.adapters.http.sse import event_data
 from weakincentives.adapters.http.transport import (
     LOCATION,
     BodyError,
     bare_url,
-    event_data,
     request_time,
 )
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.prices import TokenPrice, list_price
+from weakincentives.redaction import header_secrets, redact_url
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds for a request without a timeout."""

@@ -15,7 +15,7 @@ from weakincentives.adapters.errors import (
     ThrottledError,
     TransientError,
 )
-from weakincentives.adapters.http.redaction import redact, redact_url
+from weakincentives.redaction import redact, redact_url
 
 _MAX_EXCERPT = 500
 _MAX_DATA_EXCERPT = 200

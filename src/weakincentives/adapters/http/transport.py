@@ -1,4 +1,4 @@
-"""Limited HTTP transport below the SDKs: timeout, body size, redirects, masked logs, SSE.
+"""Limited HTTP transport below the SDKs: timeout, body size, redirects, masked logs.
 
 The SDKs read the whole body of an error or a redirect themselves, and a client's timeout
 applies to each chunk. So the limits are enforced below them: a request waits for no byte after
@@ -19,8 +19,8 @@ from weakref import finalize
 import httpcore2
 import httpx2
 
-from weakincentives.adapters.http.lenient import MAX_ERROR_BODY, MAX_STREAM, ResponseError
-from weakincentives.adapters.http.redaction import redact
+from weakincentives.adapters.http.lenient import MAX_ERROR_BODY, MAX_STREAM
+from weakincentives.redaction import redact
 
 LOCATION = "wink_location"
 """Response extension with the target of a redirect, or None."""
@@ -36,9 +36,6 @@ _LIBRARIES = frozenset({"anthropic", "httpcore2", "httpx2", "openai"})
 _MAX_LOGGED = 8 * 1024
 _ends: ContextVar[float | None] = ContextVar("ends", default=None)
 _secrets: ContextVar[tuple[str, ...]] = ContextVar("secrets", default=())
-MAX_EVENT = 8 * 1024 * 1024
-"""Maximum bytes of one server-sent event (SSE)."""
-_FIELD = "data:"
 
 
 class BodyError(httpx2.RequestError):
@@ -324,48 +321,3 @@ def _cap_timeout(timeout: float | None, error: type[httpcore2.TimeoutException])
     if left <= 0:
         raise error("the time of the request is up")
     return left if timeout is None else min(left, timeout)
-
-
-def event_data(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Yield the data of each server-sent event (SSE); comments, event names and ids are skipped.
-
-    Args:
-        pieces: The body of a response, split anywhere.
-
-    Raises:
-        ResponseError: An event is too long.
-    """
-    data: list[str] = []
-    size = 0
-    for line in _lines(pieces):
-        if line.startswith(_FIELD):
-            data.append(line.removeprefix(_FIELD).removeprefix(" "))
-            size += len(line)
-            _check_size(size)
-        elif not line and data:
-            yield "\n".join(data)
-            data, size = [], 0
-    if data:  # some servers omit the final blank line
-        yield "\n".join(data)
-
-
-def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Yield lines, split at newlines only: JSON may contain other breaks, such as U+2028."""
-    partial = bytearray()
-    for piece in pieces:
-        *lines, rest = piece.split(b"\n")
-        for line in lines:
-            yield _decode_line(bytes(partial) + line)
-            partial.clear()
-        partial += rest
-        _check_size(len(partial))
-    yield _decode_line(bytes(partial))
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_EVENT:
-        raise ResponseError(f"an event in it is longer than {MAX_EVENT} bytes")
-
-
-def _decode_line(line: bytes) -> str:
-    return line.removesuffix(b"\r").decode("utf-8", "replace").removeprefix("\ufeff")
