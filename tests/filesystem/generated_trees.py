@@ -155,10 +155,16 @@ def _read(path: Path) -> Children:
 class Trees:
     """Makes trees from numbers, the same ones every time."""
 
-    def __init__(self, repositories: Repositories, outside: Path) -> None:
-        """Use repositories that git has made; some links lead `outside`."""
+    def __init__(
+        self, repositories: Repositories, outside: Path, *, is_readable: bool = False
+    ) -> None:
+        """Use repositories that git has made; some links lead `outside`.
+
+        With `is_readable`, an ordinary user may read and write everything, as root may.
+        """
         self._repositories = repositories
         self._outside = os.fsencode(outside)
+        self._added = 0o700 if is_readable and os.geteuid() else 0  # for the owner
 
     def tree(self, choice: random.Random) -> Children:
         """Return what is to be in a workspace."""
@@ -189,15 +195,21 @@ class Trees:
         """Return something."""
         kind = choice.random()
         if depth and kind < 0.35:
-            return Directory(self.some(choice, depth - 1), choice.choice(DIRECTORY_MODES))
+            return Directory(self.some(choice, depth - 1), self._directory_mode(choice))
         return self._link(choice) if kind < 0.5 else self._file(choice)
 
     def mode(self, choice: random.Random, old: int) -> int:
         """Return other permissions for a file or a directory."""
-        return choice.choice(DIRECTORY_MODES if stat.S_ISDIR(old) else FILE_MODES)
+        return self._directory_mode(choice) if stat.S_ISDIR(old) else self._file_mode(choice)
 
     def _file(self, choice: random.Random) -> File:
-        return File(choice.choice(TEXTS), choice.choice(FILE_MODES))
+        return File(choice.choice(TEXTS), self._file_mode(choice))
+
+    def _file_mode(self, choice: random.Random) -> int:
+        return choice.choice(FILE_MODES) | self._added & 0o600
+
+    def _directory_mode(self, choice: random.Random) -> int:
+        return choice.choice(DIRECTORY_MODES) | self._added
 
     def _link(self, choice: random.Random) -> Link:
         targets = [b"a", b".", b"..", b"loop", b"/etc/passwd", b"/", b"../../x", b"gone", b".git"]
@@ -245,9 +257,11 @@ class Trees:
         return links | {b"loop": Link(b"loop"), b"pair": Link(b"riap"), b"riap": Link(b"pair")}
 
     def _modes(self, choice: random.Random) -> Children:
-        files: Children = {b"%o" % mode: File(b"m", mode) for mode in FILE_MODES}
+        added = self._added & 0o600
+        files: Children = {b"%o" % mode: File(b"m", mode | added) for mode in FILE_MODES}
+        few: Children = {b"f": File(b"m")}
         return {
-            b"m%o" % mode: Directory(files if mode == 0o755 else {b"f": File(b"m")}, mode)
+            b"m%o" % mode: Directory(files if mode == 0o755 else few, mode | self._added)
             for mode in choice.sample(DIRECTORY_MODES, 4)
         }
 
@@ -255,7 +269,7 @@ class Trees:
         name = choice.choice([b"d", b"n" * 150, b".git", b"\xff"])
         node: Node = self._file(choice)
         for _ in range(35):
-            node = Directory({name: node}, choice.choice(DIRECTORY_MODES))
+            node = Directory({name: node}, self._directory_mode(choice))
         return {b"deep": node}
 
     def _sizes(self, choice: random.Random) -> Children:

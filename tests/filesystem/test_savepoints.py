@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from tests.filesystem.trees_on_disk import State, difference, state_of
 from tests.safety.places import temporary, temporary_names
 from tests.sizes import size
-from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -32,8 +31,9 @@ from weakincentives.filesystem import (
     TimeLimitError,
     diff,
 )
+from weakincentives.filesystem.base import open_savepoint
 from weakincentives.filesystem.testing import Operation, Pair
-from weakincentives.filesystem.testing.contract import change_sample, write_sample
+from weakincentives.filesystem.testing.changes import change_sample, write_sample
 from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.filesystem.testing.strategies import draw_operation
 from weakincentives.history import slots
@@ -599,15 +599,9 @@ def test_who_waits_for_a_savepoint_that_never_ends_is_told_so(fs: Undoable) -> N
     assert not fs.exists("file")
 
 
-def test_a_backend_without_savepoints_says_so_and_goes_on() -> None:
-    class Plain(InMemoryFilesystem):
-        _savepoint_storage = BaseFilesystem._savepoint_storage
-
-    fs = Plain()
-    with pytest.raises(NotImplementedError, match="Plain has no savepoints"):
-        fs.savepoint()
-    fs.write("file", "")
-    assert not fs._lock.savepoints
+def test_the_base_class_promises_no_savepoints() -> None:
+    assert not hasattr(BaseFilesystem, "savepoint")
+    assert open_savepoint(object()) is None
 
 
 def test_an_interrupt_before_a_rollback_leaves_the_savepoint_open(
@@ -651,15 +645,3 @@ def test_a_hold_that_is_lost_is_released(fs: Undoable) -> None:
     del held
     with ThreadPoolExecutor(1) as pool:
         pool.submit(fs.write, "file", "next").result(5)
-
-
-def test_permissions_of_a_directory_are_taken_back_with_what_was_made_in_it(root: Path) -> None:
-    (root / "closed").mkdir(0o555)
-    before = state_of(root)
-    with PreservingFilesystem(root) as fs:
-        savepoint = fs.savepoint()
-        fs.set_permissions("closed", 0o700)
-        fs.write("closed/new", "x")
-        fs.set_permissions("closed", 0o500)
-        savepoint.rollback()
-    assert state_of(root) == before

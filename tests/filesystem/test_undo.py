@@ -12,7 +12,6 @@ from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.host.snapshots import commits
 from weakincentives.filesystem.host.snapshots.store import CallStates
-from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import fault_hook
 
 Files = HostFilesystem | InMemoryFilesystem
@@ -93,6 +92,42 @@ def test_an_undo_is_redone_by_its_inverse(fs: Files) -> None:
     assert not fs.exists("d")
     fs.restore(after, expect=before)
     assert contents(fs) == {"d/e/f": NEW}
+
+
+def test_a_file_whose_directory_somebody_removed_is_named_and_not_forgotten(fs: Files) -> None:
+    fs.write("d/a", OLD)
+    fs.write("d/b", OLD)
+    before = fs.snapshot()
+    fs.delete("d/a")
+    after = fs.snapshot()
+    fs.delete("d", recursive=True)
+    with pytest.raises(StaleRestoreError) as raised:
+        fs.restore(before, expect=after)
+    assert raised.value.paths == ("d/a",)
+    assert contents(fs) == {}
+
+
+def test_only_the_directory_that_others_use_is_named(fs: Files) -> None:
+    before = fs.snapshot()
+    fs.write("d/e/new", NEW)
+    after = fs.snapshot()
+    fs.write("d/e/later", MINE)
+    with pytest.raises(StaleRestoreError) as raised:
+        fs.restore(before, expect=after)
+    assert raised.value.paths == ("d/e",)
+
+
+def test_a_directory_replaced_by_a_file_comes_back_and_goes_again(fs: Files) -> None:
+    fs.write("d/e/f", OLD)
+    before = fs.snapshot()
+    fs.delete("d", recursive=True)
+    fs.write("d", NEW)
+    after = fs.snapshot()
+    fs.write("other", MINE)
+    fs.restore(before, expect=after)
+    assert contents(fs) == {"d/e/f": OLD, "other": MINE}
+    fs.restore(after, expect=before)
+    assert contents(fs) == {"d": NEW, "other": MINE}
 
 
 def replace_file(path: Path) -> None:
@@ -250,7 +285,7 @@ def test_a_save_just_after_a_call_is_not_taken_for_what_the_call_left(
     assert contents(host) == {"a": MINE}
 
 
-@pytest.mark.parametrize("more", [b"", b"more"])
+@pytest.mark.parametrize("more", [b"", b"more", bytes(1000)])
 def test_a_file_that_changes_its_size_while_a_call_is_recorded_is_stored_whole(
     host: HostFilesystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
 ) -> None:
@@ -258,14 +293,14 @@ def test_a_file_that_changes_its_size_while_a_call_is_recorded_is_stored_whole(
     host.write("a", OLD)
     host.snapshot()
     host.subscribe_changes(lambda changes: states.append(host.record_changes(changes)))
-    store = commits.store_content
+    read = commits.read_range
 
-    def save_first(batch: PackTransaction, descriptor: int, size: int) -> str | None:
+    def save_first(descriptor: int, offset: int, size: int) -> bytes:
         if not states and (tmp_path / "root/a").stat().st_size == len(NEW):
             (tmp_path / "root/a").write_bytes(more)  # in place, after its size was asked for
-        return store(batch, descriptor, size)
+        return read(descriptor, offset, size)
 
-    monkeypatch.setattr(commits, "store_content", save_first)
+    monkeypatch.setattr(commits, "read_range", save_first)
     host.write("a", NEW)
     [state] = states
     assert state.later is not None

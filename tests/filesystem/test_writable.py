@@ -16,6 +16,7 @@ from weakincentives.filesystem import (
     LimitExceededError,
     Limits,
     ReadOnlyError,
+    TransactionalFilesystem,
 )
 from weakincentives.posix.rooted import RootedDirectory
 
@@ -86,7 +87,7 @@ def test_replaced_content_keeps_the_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o751
 
 
-def test_replaced_content_goes_back_with_a_savepoint(fs: BaseFilesystem) -> None:
+def test_replaced_content_goes_back_with_a_savepoint(fs: TransactionalFilesystem) -> None:
     fs.write("a", "old")
     with fs.savepoint() as point:
         fs.replace_content("a", LONG)

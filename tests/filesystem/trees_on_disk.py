@@ -94,10 +94,11 @@ def _observe(directory: int, prefix: bytes, found: State) -> None:
 @contextmanager
 def _opened(directory: int, name: bytes) -> Generator[int, None, None]:
     """Open a file or directory; one that is closed to its owner is open for a while."""
-    mode = stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-    is_closed = mode & 0o700 != 0o700 and os.geteuid() != 0
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    mode, needed = stat.S_IMODE(found.st_mode), 0o700 if stat.S_ISDIR(found.st_mode) else 0o400
+    is_closed = mode & needed != needed and os.geteuid() != 0
     if is_closed:
-        os.chmod(name, mode | 0o700, dir_fd=directory)
+        os.chmod(name, mode | needed, dir_fd=directory)
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
     try:
         yield descriptor

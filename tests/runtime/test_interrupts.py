@@ -22,6 +22,7 @@ from weakincentives.filesystem import (
     FilesystemSnapshot,
     HostFilesystem,
     InMemoryFilesystem,
+    TransactionalFilesystem,
 )
 from weakincentives.posix import defer_interrupts, fault_hook
 from weakincentives.runtime.session import Session, append_all
@@ -208,7 +209,7 @@ class FailedError(Exception):
     """What a block that is to be rolled back ends with."""
 
 
-def save(fs: BaseFilesystem, session: Session, *, fails: bool) -> None:
+def save(fs: TransactionalFilesystem, session: Session, *, fails: bool) -> None:
     with suppress(FailedError), fs.savepoint():
         fs.write("a", "new")
         fs.write("b/c", "new")

@@ -24,7 +24,11 @@ from pathlib import Path
 from tests.safety.places import temporary_names
 from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
 from tests.sizes import size
-from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    InMemoryFilesystem,
+    TransactionalFilesystem,
+)
 from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.posix import fault_hook
 
@@ -141,7 +145,7 @@ def change(fs: BaseFilesystem, choice: random.Random) -> None:
         choice.choice(changes)()
 
 
-def step(fs: BaseFilesystem, seed: int, number: int) -> None:
+def step(fs: TransactionalFilesystem, seed: int, number: int) -> None:
     """Do one piece of work, the same in every filesystem that has the same state."""
     choice = random.Random(seed * 10_000 + number)
     with suppress(ZeroDivisionError), fs.savepoint():
@@ -155,7 +159,7 @@ def step(fs: BaseFilesystem, seed: int, number: int) -> None:
         _ = 1 // choice.choice([0, 1, 1])
 
 
-def work_on(fs: BaseFilesystem, seed: int, progress: mmap.mmap) -> None:
+def work_on(fs: TransactionalFilesystem, seed: int, progress: mmap.mmap) -> None:
     for number in range(1, 10_000):
         step(fs, seed, number)
         progress[:8] = struct.pack("Q", number)

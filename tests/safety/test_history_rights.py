@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.filesystem.trees_on_disk import clear
 from tests.safety.history import Stage
 from tests.safety.places import ROOT
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
@@ -180,7 +181,9 @@ def test_a_snapshot_whose_store_is_in_the_workspace_is_refused(stage: Stage) -> 
 def test_a_name_of_a_file_in_the_place_of_a_directory_goes(stage: Stage) -> None:
     closed = stage.root / "closed"
     with stage.opened() as fs:
-        subprocess.run(["rm", "-r", closed], check=True)
+        closed.chmod(0o700)
+        clear(closed)
+        closed.rmdir()
         closed.write_bytes(b"x")
         (stage.root / "twin").hardlink_to(closed)
         fs.restore(stage.kept["two"])

@@ -71,8 +71,8 @@ def test_a_record_of_a_copy_is_a_regular_file_of_bounded_size(
 ):
     (tmp_path / "project").mkdir()
     copy = working_copy(tmp_path / "project")
-    (copy.place / "review.json").unlink()
-    plant(copy.place / "review.json")
+    (copy.place / "run.json").unlink()
+    plant(copy.place / "run.json")
     with pytest.raises(CopyError, match="Not a working copy:"):
         open_copy(copy.place)
     assert wink("review").code == 0

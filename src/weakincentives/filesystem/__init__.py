@@ -9,7 +9,7 @@ from weakincentives.filesystem.archive import (
     ArchiveManifest,
     export_archive,
 )
-from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.filesystem.backend import BaseFilesystem, TransactionalFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, ReadOnlyError, StaleContentError
 from weakincentives.filesystem.diff import (
     Change,
@@ -224,6 +224,7 @@ __all__ = [
     "StoreSize",
     "TimeLimitError",
     "Transactional",
+    "TransactionalFilesystem",
     "TruncationReason",
     "VfsPath",
     "Viewable",

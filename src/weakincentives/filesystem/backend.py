@@ -1,10 +1,11 @@
-"""The base class of backends: savepoints, archives and import on top of the primitives."""
+"""The base classes of backends: archives, mounts and savepoints on top of the primitives."""
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, NoReturn, Self, SupportsIndex, TypeGuard
+from typing import NoReturn, Self, SupportsIndex, TypeGuard
 
 from weakincentives.filesystem.archive import (
     DEFAULT_ARCHIVE_LIMITS,
@@ -14,7 +15,6 @@ from weakincentives.filesystem.archive import (
 )
 from weakincentives.filesystem.base import ReadableFilesystem, WritableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.events import StateReplaced
 from weakincentives.filesystem.limits import check_fits
 from weakincentives.filesystem.mounts import (
     AllowedRoots,
@@ -127,18 +127,6 @@ class BaseFilesystem(WritableFilesystem):
                 Hydration(self._mount_target(), copies).run(progress)
         return tuple(copy.report() for copy in copies)
 
-    def savepoint(self) -> Savepoint:
-        """Open a savepoint, which can undo all later changes through this object.
-
-        Until it ends, other threads wait before they change anything. Changes that bypass
-        the filesystem are not covered; take a snapshot for those.
-
-        Raises:
-            NotImplementedError: The backend has no savepoints.
-            TimeLimitError: Another thread did not end its savepoint in time.
-        """
-        return Savepoint(self._lock, self._savepoint_storage(), self._emit_rollback)
-
     def hold(self) -> Callable[[], None]:
         """Acquire the write lock; return the function that releases it.
 
@@ -183,10 +171,6 @@ class BaseFilesystem(WritableFilesystem):
         )
 
     # --- steps that a backend may override ---
-
-    def _savepoint_storage(self) -> SavepointStorage:
-        """Return the stack of savepoints that this backend keeps."""
-        raise NotImplementedError(f"{type(self).__name__} has no savepoints; take a snapshot")
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
         """Replace everything with `state`, imported from `name`.
@@ -269,20 +253,27 @@ class BaseFilesystem(WritableFilesystem):
         groups = self._children(directory)
         return [name for group in groups for name in group if name not in without]
 
+
+class TransactionalFilesystem(BaseFilesystem):
+    """The class to derive a backend with savepoints from."""
+
+    @abstractmethod
+    def _savepoint_storage(self) -> SavepointStorage:
+        """Return the stack of savepoints that this backend keeps."""
+
+    def savepoint(self) -> Savepoint:
+        """Open a savepoint, which can undo all later changes through this object.
+
+        Until it ends, other threads wait before they change anything. Changes that bypass
+        the filesystem are not covered; take a snapshot for those.
+
+        Raises:
+            TimeLimitError: Another thread did not end its savepoint in time.
+        """
+        return Savepoint(self._lock, self._savepoint_storage(), self._emit_rollback)
+
     def _emit_rollback(self) -> None:
         self._emit_replaced("rollback", "savepoint")
-
-    def _emit_replaced(
-        self,
-        reason: Literal["restore", "import", "rollback"],
-        reference: str,
-        rewritten: Iterable[str] | None = None,
-        *,
-        reversible: bool = True,
-    ) -> None:
-        self._quota.recount()
-        paths = None if rewritten is None else frozenset(rewritten)
-        self._listeners.notify(StateReplaced(reason, reference, paths, reversible))
 
 
 def is_exportable(

@@ -31,11 +31,6 @@ DEFAULT_PERMISSIONS = frozenset({FILE_PERMISSIONS, EXECUTABLE_PERMISSIONS})
 _ALL_BITS = 0o7777
 
 
-def default_file_permissions(*, executable: bool) -> int:
-    """Return the permissions of a file that the manifest does not mention."""
-    return EXECUTABLE_PERMISSIONS if executable else FILE_PERMISSIONS
-
-
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
     """The manifest of a snapshot: permissions that git has no mode for, and special files."""

@@ -227,11 +227,7 @@ class Transactional(Protocol):
     """Has savepoints, which undo changes without a snapshot."""
 
     def savepoint(self) -> Savepoint:
-        """Open a savepoint.
-
-        Raises:
-            NotImplementedError: This backend has none after all.
-        """
+        """Open a savepoint."""
         ...
 
 
@@ -240,11 +236,7 @@ class Lockable(Protocol):
     """Has a lock that keeps other threads from changing files."""
 
     def hold(self) -> Callable[[], None]:
-        """Take the write lock; return the function that releases it, in the same thread.
-
-        Raises:
-            NotImplementedError: This backend has none after all.
-        """
+        """Take the write lock; return the function that releases it, in the same thread."""
         ...
 
 
@@ -267,11 +259,7 @@ class Pinnable(Protocol):
     """Can protect a snapshot from being pruned."""
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
-        """Protect a snapshot until the returned function is called.
-
-        Raises:
-            NotImplementedError: This backend cannot protect any after all.
-        """
+        """Protect a snapshot until the returned function is called."""
         ...
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Condition, RLock, get_ident
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 from weakref import ref
 
 from weakincentives.errors import WinkError
@@ -304,7 +304,10 @@ def open_savepoint(filesystem: object) -> Savepoint | None:
     Raises:
         TimeLimitError: Another thread did not end its savepoint in time.
     """
-    return _call_if_any(filesystem, "savepoint")
+    # not isinstance(..., Transactional): every tool call comes here, and Python 3.11 takes
+    # microseconds for that
+    method = getattr(filesystem, "savepoint", None)
+    return None if method is None else method()
 
 
 def hold_lock(filesystem: object) -> Callable[[], None] | None:
@@ -313,14 +316,5 @@ def hold_lock(filesystem: object) -> Callable[[], None] | None:
     Raises:
         TimeLimitError: Another thread did not end its savepoint in time.
     """
-    return _call_if_any(filesystem, "hold")
-
-
-def _call_if_any(filesystem: object, name: str) -> Any:
-    # not isinstance(..., Transactional): every tool call comes here, and Python 3.11 takes
-    # microseconds for that
-    method = getattr(filesystem, name, None)
-    try:
-        return None if method is None else method()
-    except NotImplementedError:
-        return None
+    method = getattr(filesystem, "hold", None)
+    return None if method is None else method()

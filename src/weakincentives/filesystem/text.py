@@ -9,9 +9,10 @@ file itself is never held in memory.
 import codecs
 from abc import ABC, abstractmethod
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from threading import Lock
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import (
@@ -24,6 +25,8 @@ from weakincentives.filesystem.limits import (
 from weakincentives.posix import TimeLimitError, check_time
 
 BLOCK = 64 * 1024
+CHECKPOINT_INTERVAL = 8 * 1024 * 1024
+"""Bytes between two points from which compressed content can be read again."""
 _CHUNK = 16 * BLOCK
 # encodings in which the byte 0x0A is a line end and nothing else
 _NEWLINE_IS_ONE_BYTE = frozenset({"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"})
@@ -107,6 +110,69 @@ class BytesContent(Content):
         if offset == 0 and size >= len(self._data):
             return self._data
         return self._data[offset : offset + size]
+
+
+class ResumableStream(Protocol):
+    """The chunks of a compressed file; a copy continues independently."""
+
+    def read_chunk(self) -> bytes:
+        """Return the next chunk; empty at the end."""
+        ...
+
+    def copy(self) -> Self:
+        """Return a stream at the same position."""
+        ...
+
+
+class StreamedContent(Content):
+    """Content that is decompressed as it is read; a seek back resumes from a checkpoint."""
+
+    __slots__ = ("_at", "_buffer", "_checkpoints", "_size", "_stream")
+
+    def __init__(self, stream: ResumableStream, size: int) -> None:
+        """Read `size` bytes from the start of `stream`."""
+        self._size = size
+        self._stream = stream
+        self._checkpoints = [(0, stream.copy())]
+        self._at = 0
+        self._buffer = b""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self._size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes from `offset`."""
+        end = min(offset + size, self._size)
+        if offset < self._at:
+            self._seek_back(offset)
+        parts: list[bytes] = []
+        while offset < end:
+            skipped = offset - self._at
+            part = self._buffer[skipped : skipped + end - offset]
+            if part:
+                parts.append(part)
+                offset += len(part)
+            else:
+                self._advance()
+        return b"".join(parts)
+
+    @abstractmethod
+    def _next_chunk(self) -> bytes:
+        """Return the next chunk, or raise if there is none."""
+
+    def _advance(self) -> None:
+        self._at += len(self._buffer)
+        if self._at - self._checkpoints[-1][0] >= CHECKPOINT_INTERVAL:
+            self._checkpoints.append((self._at, self._stream.copy()))
+        self._buffer = self._next_chunk()
+
+    def _seek_back(self, offset: int) -> None:
+        index = bisect_right(self._checkpoints, offset, key=itemgetter(0)) - 1
+        self._at, stream = self._checkpoints[index]
+        self._stream = stream.copy()
+        self._buffer = b""
 
 
 class LineCount(NamedTuple):

@@ -1,6 +1,6 @@
 """Result types of filesystem operations: frozen values that include their path."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Literal, NamedTuple, Self, TypeVar
@@ -71,6 +71,14 @@ class Children(NamedTuple):
     directories: Sequence[str] = ()
     symlinks: Sequence[str] = ()
     specials: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, entries: Mapping[str, "FileStat"]) -> Self:
+        """Return the names of entries, in order."""
+        kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
+        for name in sorted(entries):
+            kinds[entries[name].kind].append(name)
+        return cls(*kinds.values())
 
 
 @dataclass(frozen=True, slots=True, init=False)

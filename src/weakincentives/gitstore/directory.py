@@ -170,7 +170,10 @@ class GitDirectory:
     def publish(self, file: AtomicFile, name: str, *, durable: bool) -> None:
         """Rename a file that has been synced to `name`, atomically."""
         fault_point("gitdir.written")
-        file.name(f"{self.path}/{name}")
+        if name == MAIN:  # if a power failure damages it, the log or the next commit restores it
+            file.swap(f"{self.path}/{name}")
+        else:
+            file.name(f"{self.path}/{name}")
         fault_point("gitdir.renamed")
         if durable:
             sync_directory((self.path / name).parent)

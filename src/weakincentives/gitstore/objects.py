@@ -260,11 +260,11 @@ class ObjectStore(PackSet):
         self.refresh()
         return self.is_packed(object_id) or self._loose(object_id).is_file()
 
-    def read(self, object_id: str) -> tuple[str, bytes]:
+    def read(self, object_id: str, wanted: str | None = None) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
 
         Raises:
-            ObjectError: It is missing, damaged, or too large for memory.
+            ObjectError: It is missing, damaged, too large for memory, or not of the kind `wanted`.
         """
         failure: object = None
         for location in self._find_locations(object_id):
@@ -275,6 +275,7 @@ class ObjectStore(PackSet):
                 self._mark_suspect(location, error)
                 continue
             if hash_object(kind, data) == object_id:
+                _check_kind(object_id, kind, wanted or kind)
                 return kind, data
             failure = _WRONG_ID
             self._mark_suspect(location, failure)
@@ -290,8 +291,7 @@ class ObjectStore(PackSet):
             ObjectError: It is missing, damaged or not a blob.
         """
         found = self.stream(object_id)
-        if found.kind != "blob":
-            raise ObjectError(f"Object is a {found.kind}, not a blob: {object_id!r}")
+        _check_kind(object_id, found.kind, "blob")
         return found.chunks
 
     def size_of(self, object_id: str) -> int:
@@ -395,10 +395,29 @@ class ObjectStore(PackSet):
         self.remove(useless)
         with self.begin_pack(rewrite=True) as batch:
             for object_id in object_ids:
-                self._copy(object_id, batch)
+                self.copy(object_id, batch)
             written = batch.finish()
         fault_point("objects.rewritten")
         self.remove(set(replaced) - useless - {written})
+
+    def copy(self, object_id: str, batch: PackTransaction) -> None:
+        """Add an object to a pack, however large it is.
+
+        Raises:
+            ObjectError: It is missing or damaged.
+        """
+        packed = self._read_raw(object_id)
+        if packed is not None:
+            batch.add_raw(object_id, packed)
+            return
+        found = self.stream(object_id)
+        if found.kind == "blob" and found.size > _MAX_WHOLE:
+            batch.add_blob(found.size, found.chunks)
+            return
+        try:
+            batch.add(found.kind, b"".join(found.chunks))
+        except ObjectError:  # there may be an undamaged copy at another location
+            batch.add(*self.read(object_id))
 
     def remove_loose(self) -> None:
         """Remove all loose objects."""
@@ -475,20 +494,6 @@ class ObjectStore(PackSet):
         suspects = [pack for pack in self.all.values() if pack.is_suspect]
         yield from _in_packs(key, suspects)
 
-    def _copy(self, object_id: str, batch: PackTransaction) -> None:
-        packed = self._read_raw(object_id)
-        if packed is not None:
-            batch.add_raw(object_id, packed)
-            return
-        found = self.stream(object_id)
-        if found.kind == "blob" and found.size > _MAX_WHOLE:
-            batch.add_blob(found.size, found.chunks)
-            return
-        try:
-            batch.add(found.kind, b"".join(found.chunks))
-        except ObjectError:  # there may be an undamaged copy at another location
-            batch.add(*self.read(object_id))
-
     def _read_raw(self, object_id: str) -> PackedObject | None:
         """Return an object that can be copied without recompression, as most can."""
         key = bytes.fromhex(object_id)
@@ -531,8 +536,10 @@ class PackedObjects(ObjectStore):
 class LayeredObjects(ObjectStore):
     """The objects of a store, below small ones that are found elsewhere; read-only."""
 
-    def __init__(self, base: ObjectStore, find: Callable[[str], tuple[str, bytes] | None]) -> None:
-        """Read what `find` returns, kind and content, and else from `base`."""
+    def __init__(
+        self, base: ObjectStore, find: Callable[[str], tuple[str, int, bytes] | None]
+    ) -> None:
+        """Read what `find` returns, kind, size and content, and else from `base`."""
         super().__init__(Path(os.devnull))
         self._base = base
         self._find = find
@@ -548,12 +555,15 @@ class LayeredObjects(ObjectStore):
     def _find_locations(self, object_id: str) -> "Iterator[_Location]":
         found = self._find(object_id)
         if found is not None:
-            kind, data = found
-            yield _Location(None, lambda: Stream(kind, len(data), iter([data])))
+            kind, size, data = found
+            yield _Location(None, lambda: Stream(kind, size, iter([data])))
         yield from self._base._find_locations(object_id)  # noqa: SLF001 # of the same class
 
     def _has_several_copies(self, object_id: str) -> bool:
         return self._base._has_several_copies(object_id)  # noqa: SLF001 # of the same class
+
+    def _read_raw(self, object_id: str) -> PackedObject | None:
+        return self._base._read_raw(object_id)  # noqa: SLF001 # of the same class
 
     def _mark_suspect(self, location: "_Location", failure: object) -> None:
         self._base._mark_suspect(location, failure)  # noqa: SLF001 # of the same class
@@ -577,6 +587,11 @@ def _read_whole(stream: Stream) -> tuple[str, bytes]:
     if stream.size > MAX_OBJECT_SIZE:
         raise TooLargeError(f"Object is too large for memory: {stream.size} bytes")
     return stream.kind, b"".join(stream.chunks)
+
+
+def _check_kind(object_id: str, kind: str, wanted: str) -> None:
+    if kind != wanted:
+        raise ObjectError(f"Object is a {kind}, not a {wanted}: {object_id!r}")
 
 
 def _worse(failure: object, error: Exception) -> object:

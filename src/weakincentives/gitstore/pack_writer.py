@@ -21,6 +21,7 @@ from weakincentives.posix import (
     ZLIB,
     AtomicFile,
     Codec,
+    check_time,
     deflate_small,
     fault_point,
     sync_directory,
@@ -37,6 +38,7 @@ _PACK_HEADER = struct.Struct(">4sII")
 _INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
 _FAR = 0x80000000  # marks an offset in the table of large offsets
 _CHUNK = 1024 * 1024
+_MAX_WHOLE = 16 * 1024 * 1024  # bytes of a file that is read at once
 _BUFFER = 256 * 1024
 _BYTES = [bytes((value,)) for value in range(256)]
 PackLog: TypeAlias = Callable[[bytes, bytes], bool]
@@ -260,6 +262,20 @@ class PackTransaction:
             self._added.add(object_id)
             self._writer.add(object_id, packed.kind, len(packed.content), packed.deflated)
 
+    def add_file(self, size: int, read: Callable[[int, int], bytes]) -> str:
+        """Add a blob of `size` bytes by `read(offset, size)`, a large one in chunks; return its id.
+
+        Raises:
+            ValueError: There are fewer bytes; nothing is added.
+        """
+        if size > _MAX_WHOLE:
+            offsets = range(0, size, _CHUNK)
+            return self.add_blob(size, (read(at, min(_CHUNK, size - at)) for at in offsets))
+        data = read(0, size)
+        if len(data) != size:
+            raise ValueError(f"Content has another size than {size}: {len(data)}")
+        return self.add("blob", data)
+
     def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
         """Add a blob of `size` bytes that is too large for memory; return its id.
 
@@ -271,6 +287,7 @@ class PackTransaction:
         def hash_chunks() -> Iterator[bytes]:
             length = 0
             for chunk in chunks:
+                check_time("Snapshot")
                 digest.update(chunk)
                 length += len(chunk)
                 yield chunk

@@ -9,9 +9,9 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -41,26 +41,10 @@ _KEPT = "refs/kept/"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReachableObjects:
-    """The objects to keep, each once, and the commits whose parents are not kept."""
-
-    commits: dict[str, None] = field(default_factory=dict[str, None])
-    trees: dict[str, None] = field(default_factory=dict[str, None])
-    blobs: dict[str, None] = field(default_factory=dict[str, None])
-    shallow: set[str] = field(default_factory=set[str])
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield every object: commits, trees, then blobs."""
-        yield from self.commits
-        yield from self.trees
-        yield from self.blobs
-
-
 def find_reachable(
     objects: ObjectStore, refs: Iterable[str], *, content: bool = True
-) -> ReachableObjects:
-    """Return the objects that are reachable from `refs`.
+) -> tuple[list[str], set[str]]:
+    """Return the objects that are reachable from `refs`, and the commits whose parents are not.
 
     A commit of ours does not keep its parents: each snapshot has a ref. A commit that a
     person made with git keeps all its ancestors. Without `content` only commits and tags are
@@ -69,48 +53,28 @@ def find_reachable(
     Raises:
         ObjectError: A commit or a tree is missing or damaged.
     """
-    found = ReachableObjects()
+    found: dict[str, None] = {}
+    blobs: dict[str, None] = {}
     parents: dict[str, list[str]] = {}
-    pending = sorted(set(refs))
+    pending: list[tuple[str, str | None]] = [(ref, None) for ref in sorted(set(refs))]
     while pending:
-        ref = pending.pop()
-        if ref in found.commits or ref in found.trees or ref in found.blobs:
+        ref, wanted = pending.pop()
+        if ref in found:
             continue
-        kind, data = objects.read(ref)
-        if kind in {"commit", "tag"}:
-            found.commits[ref] = None
+        kind, data = objects.read(ref, wanted)
+        found[ref] = None
         if kind == "commit":
             tree, parents[ref] = commit_references(data)
-            pending += [] if _is_ours(ref, data) else parents[ref]
-            if content:
-                _add_tree(objects, tree, found)
+            pending += [(each, None) for each in ([] if _is_ours(ref, data) else parents[ref])]
+            pending += [(tree, "tree")] if content else []
         elif kind == "tag":
-            pending.append(tag_reference(data))
-        elif kind == "tree":
-            _add_tree(objects, ref, found)
-        else:
-            found.blobs[ref] = None
-    found.shallow.update(
-        ref for ref, each in parents.items() if not found.commits.keys() >= set(each)
-    )
-    return found
-
-
-def _add_tree(objects: ObjectStore, tree: str, found: ReachableObjects) -> None:
-    pending = [tree]
-    while pending:
-        tree = pending.pop()
-        if tree in found.trees:
-            continue
-        kind, data = objects.read(tree)
-        if kind != "tree":
-            raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
-        found.trees[tree] = None
-        for is_tree, object_id in tree_references(data):
-            if is_tree:
-                pending.append(object_id)
-            else:
-                found.blobs[object_id] = None
+            pending.append((tag_reference(data), None))
+        elif kind == "tree" and content:
+            references = list(tree_references(data))
+            pending += [(each, kind) for is_tree, each in references if is_tree]
+            blobs.update((each, None) for is_tree, each in references if not is_tree)
+    shallow = {ref for ref, each in parents.items() if not found.keys() >= set(each)}
+    return [*found, *blobs], shallow
 
 
 def _is_ours(ref: str, data: bytes) -> bool:
@@ -347,10 +311,10 @@ class Repository:
             self._directory.sweep()
             self._repair_main()
             try:
-                kept = find_reachable(self.objects, self._find_roots())
+                kept, shallow = find_reachable(self.objects, self._find_roots())
                 self._log.checkpoint()  # in the next epoch it is not valid any more
                 self._directory.begin_epoch()
-                self._refs.write_shallow(kept.shallow)
+                self._refs.write_shallow(shallow)
                 fault_point("gc.marked")
                 replaced = [*self.objects.packs(), *self.objects.damaged_packs()]
                 self.objects.rewrite(kept, replaced)
@@ -484,8 +448,8 @@ class Repository:
     def _update_shallow(self) -> None:
         """Record which commits have lost their parents; if it fails, `gc` does it."""
         try:
-            kept = find_reachable(self.objects, self._find_roots(), content=False)
-            self._refs.write_shallow(kept.shallow)
+            _, shallow = find_reachable(self.objects, self._find_roots(), content=False)
+            self._refs.write_shallow(shallow)
         except (ObjectError, SnapshotError, OSError) as error:
             _log.warning("Could not update the file 'shallow': %s", error)
 

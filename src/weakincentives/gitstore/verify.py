@@ -58,7 +58,7 @@ class Verification:
             yield SnapshotProblem(snapshot_id, "Ref is damaged")
             return
         try:
-            commit = decode_commit(ref, self._read(ref, "commit"))
+            commit = decode_commit(ref, self._objects.read(ref, "commit")[1])
             if commit.snapshot_id != snapshot_id and date_of_name(snapshot_id) is None:
                 yield SnapshotProblem(snapshot_id, f"Commit belongs to another snapshot: {ref!r}")
         except ObjectError as error:
@@ -77,7 +77,7 @@ class Verification:
                 pending.pop()
                 continue
             try:
-                entries = decode_tree(self._read(tree, "tree"))
+                entries = decode_tree(self._objects.read(tree, "tree")[1])
             except ObjectError as error:
                 self._trees[tree] = [_Damage("", "Directory", str(error))]
                 continue
@@ -104,9 +104,3 @@ class Verification:
             except ObjectError as error:
                 self._blobs[blob] = str(error)
         return self._blobs[blob]
-
-    def _read(self, object_id: str, wanted: str) -> bytes:
-        kind, data = self._objects.read(object_id)
-        if kind != wanted:
-            raise ObjectError(f"Object is a {kind}, not a {wanted}: {object_id!r}")
-        return data

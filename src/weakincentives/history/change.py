@@ -29,7 +29,7 @@ from weakincentives.history.entries import (
     user_attributes,
     write_sparse,
 )
-from weakincentives.history.moves import Move, find_differences, find_moves
+from weakincentives.history.moves import find_differences, find_moves, list_paths
 from weakincentives.history.records import (
     ChangeRecord,
     Ending,
@@ -48,7 +48,6 @@ from weakincentives.posix import (
     fault_point,
     owner_name,
     parent_of,
-    parents_of,
     set_mode,
     sync_directory,
 )
@@ -199,7 +198,7 @@ class _Change:
         self._displaced: dict[str, EntryState] = {}
         self._slots: dict[str, str] = {}  # of what was displaced
         self._skipped: list[str] = []
-        self._moves: list[Move] = []
+        self._moves: list[Operation] = []
         self._edits = request.edits  # the others
         self._renamed = {
             (each.before.blob, each.before.size): each.path
@@ -223,7 +222,8 @@ class _Change:
             rolls_forward=wanted.rolls_forward,
         )
         try:
-            staging.create()
+            # in a copy of its own, no program of a person comes meanwhile
+            staging.create(hides=wanted.durable)
             self._find_moves()
             record = self._stage(staging, replace(record, areas=tuple(staging.areas)))
         except BaseException:
@@ -281,7 +281,7 @@ class _Change:
                     self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
             modes = {each.path: each for each in self._find_modes()} | opened
             operations = [
-                *map(_as_operation, self._moves),
+                *self._moves,
                 *_list_operations(self._edits, staging),
             ]
             with SyncQueue() as queue:
@@ -324,7 +324,7 @@ class _Change:
         if operation.before.kind == "file" and operation.action in {"replace", "remove"}:
             seen = self._seen.get(operation.path)
             self._attributes[operation.path] = (
-                read_attributes(self._tree, operation.path) if seen is None else seen
+                read_attributes(self._tree, operation.path, strict=True) if seen is None else seen
             )
         if operation.action == "make directory":
             self._tree.mkdir(operation.slot, _OWNER_ACCESS)
@@ -381,7 +381,7 @@ class _Change:
     def _renamed_attributes(self, operation: Operation) -> Mapping[str, bytes]:
         """Return the attributes of a renamed file, found as a removed file with equal content."""
         source = self._renamed.get((operation.after.blob, operation.after.size))
-        return {} if source is None else read_attributes(self._tree, source)
+        return {} if source is None else read_attributes(self._tree, source, strict=True)
 
     # --- moving directories ---
 
@@ -392,29 +392,30 @@ class _Change:
             return
         gone = {each.path: each.before for each in edits if each.after.kind == "absent"}
         made = {each.path: each.after for each in edits if each.before.kind == "absent"}
-        self._moves = find_moves(self._tree, gone, made)
-        moved = {path for each in self._moves for path in each.paths}
+        if gone and made:
+            self._moves = find_moves(self._tree, gone, made)
+        moved = {path for each in self._moves for path in list_paths(each)}
         self._edits = [each for each in edits if each.path not in moved]
 
     def _move_directories(self, staging: Staging, record: ChangeRecord) -> ChangeRecord:
         """Rename directories; where that is not possible, stage their files instead."""
         for count, move in enumerate(self._moves):
             try:
-                self._tree.rename(move.old, move.new, exclusive=True)
+                self._tree.rename(move.slot, move.path, exclusive=True)
             except OSError as error:
                 if error.errno in MISSING or isinstance(error, FileExistsError):
-                    raise ChangeConflictError(move.old) from error
+                    raise ChangeConflictError(move.slot) from error
                 # on an overlay, or across file systems
                 for each in reversed(self._moves[:count]):
-                    self._tree.rename(each.new, each.old, exclusive=True)
+                    self._tree.rename(each.path, each.slot, exclusive=True)
                 self._moves, self._edits = [], self._request.edits
                 return self._stage(staging, replace(record, operations=(), modes=()))
             fault_point("change.moved")
         for move in self._moves:
-            changed = find_differences(self._tree, move.new, move.states)
+            changed = find_differences(self._tree, move.path, move.inside)
             if changed:
-                known = next((name for name in changed if move.states.get(name)), "")
-                raise ChangeConflictError(f"{move.old}/{known}".rstrip("/"))
+                known = next((name for name in changed if move.inside.get(name)), "")
+                raise ChangeConflictError(f"{move.slot}/{known}".rstrip("/"))
         return record
 
     # --- executing ---
@@ -649,8 +650,13 @@ class _Change:
     def _find_modes(self) -> Iterator[ModeChange]:
         """Yield the directories whose permissions change, even if only temporarily."""
         edits = {each.path: each for each in self._edits}
-        moved = (path for each in self._moves for path in (each.old, each.new))
-        parents = {above for path in (*edits, *moved) for above in parents_of(path)}
+        moved = (path for each in self._moves for path in each.paths)
+        parents: set[str] = set()
+        for path in (*edits, *moved):
+            above = parent_of(path)
+            while above and above not in parents:  # those above a known one are known
+                parents.add(above)
+                above = parent_of(above)
         known = {path for path, each in edits.items() if each.before.kind == "directory"}
         for path in parents | known:
             edit = edits.get(path)
@@ -680,13 +686,6 @@ class _Change:
             with suppress(OSError):
                 found[path] = os.fstat(self._tree.open_parent(f"{path}/x")[0]).st_ino
         return found
-
-
-def _as_operation(move: Move) -> Operation:
-    state = move.states[""]
-    return Operation(
-        "move directory", move.new, move.old, state, state, inode=move.inode, inside=move.states
-    )
 
 
 def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[Operation]:

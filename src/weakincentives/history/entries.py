@@ -33,6 +33,8 @@ from weakincentives.posix import (
 
 Place: TypeAlias = tuple[int, str]
 """An open directory and a name in it."""
+ReadFile: TypeAlias = Callable[[int], str | None]
+"""Reads an open file and returns its git blob id; None if it is not a file."""
 
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
@@ -40,7 +42,7 @@ _CHUNK = 1024 * 1024
 _MAX_PASSING = 8  # more than one operation needs
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PIN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_DISK_ERRORS = frozenset({errno.EIO, getattr(errno, "EUCLEAN", errno.EIO)})
 # they would give a changed program the privileges of the old one; writing in place drops them
 _PRIVILEGED_ATTRIBUTES = frozenset({"security.capability", "security.ima", "security.evm"})
 
@@ -247,10 +249,10 @@ def resembles(found: os.stat_result, facts: EntryState) -> bool:
     return facts.kind != "file" or facts.size in (-1, found.st_size)
 
 
-def describe(tree: LiveTree, path: str) -> EntryState:
-    """Return the state of the entry at `path`; a file is read."""
+def describe(tree: LiveTree, path: str, read: ReadFile | None = None) -> EntryState:
+    """Return the state of the entry at `path`; a file is read, as in `read_state`."""
     try:
-        return read_state(tree.open_parent(path))
+        return read_state(tree.open_parent(path), read=read)
     except OSError as error:
         if error.errno in MISSING:
             return EntryState()
@@ -259,10 +261,12 @@ def describe(tree: LiveTree, path: str) -> EntryState:
 
 def matches(tree: LiveTree, path: str, facts: EntryState) -> bool:
     """Return whether the entry at `path` is exactly as expected; a file is read."""
-    found = tree.stat(path)
-    if found is None:
-        return facts.kind == "absent"
-    return resembles(found, facts) and _has_content(tree.open_parent(path), facts)
+    try:
+        return matches_at(tree.open_parent(path), facts)
+    except OSError as error:
+        if error.errno in MISSING:
+            return facts.kind == "absent"
+        raise
 
 
 def matches_at(place: Place, facts: EntryState) -> bool:
@@ -271,11 +275,19 @@ def matches_at(place: Place, facts: EntryState) -> bool:
         found = stat_at(place)
     except FileNotFoundError:
         return facts.kind == "absent"
-    return resembles(found, facts) and _has_content(place, facts)
+    if not resembles(found, facts):
+        return False
+    state = read_state(place, found)
+    return (state.blob, state.target) == (facts.blob, facts.target)
 
 
-def read_state(place: Place, found: os.stat_result | None = None) -> EntryState:
-    """Return the state of the entry at `place`, whose metadata may be known; a file is read."""
+def read_state(
+    place: Place, found: os.stat_result | None = None, *, read: ReadFile | None = None
+) -> EntryState:
+    """Return the state of the entry at `place`, whose metadata may be known.
+
+    A file is read by `read`, which returns its blob id; by default it is only hashed.
+    """
     try:
         found = found or stat_at(place)
     except FileNotFoundError:
@@ -284,16 +296,9 @@ def read_state(place: Place, found: os.stat_result | None = None) -> EntryState:
     if kind == "symlink":
         return EntryState(kind, target=_read_target(place) or "")
     if kind == "file":
-        return EntryState(kind, mode, found.st_size, blob_id(place) or "")
+        with open_file(place) as descriptor:
+            return EntryState(kind, mode, found.st_size, (read or hash_file)(descriptor) or "")
     return EntryState(kind, mode)
-
-
-def has_writer(tree: LiveTree, path: str) -> bool | None:
-    """Return whether a process has a file open for writing; None if that is unknown."""
-    try:
-        return has_writer_at(tree.open_parent(path))
-    except OSError:
-        return None
 
 
 def has_writer_at(place: Place) -> bool | None:
@@ -323,30 +328,41 @@ def is_written(descriptor: int) -> bool | None:
     return False
 
 
-def read_attributes(tree: LiveTree, path: str) -> dict[str, bytes]:
-    """Return the extended attributes of a file that a new version keeps."""
-    with suppress(OSError):
-        return read_attributes_at(tree.open_parent(path))
+def read_attributes(tree: LiveTree, path: str, *, strict: bool = False) -> dict[str, bytes]:
+    """Return the extended attributes of a file that a new version keeps.
+
+    Raises:
+        OSError: `strict`, and the disk failed; otherwise what cannot be read counts as none.
+    """
+    with _ignore_errors(strict=strict):
+        return read_attributes_at(tree.open_parent(path), strict=strict)
     return {}
 
 
-def read_attributes_at(place: Place) -> dict[str, bytes]:
-    """Return the extended attributes of a file that a new version keeps."""
+def read_attributes_at(place: Place, *, strict: bool = False) -> dict[str, bytes]:
+    """Return the extended attributes of a file, as `read_attributes` does."""
     found: dict[str, bytes] = {}
     parent, name = place
-    with suppress(OSError, AttributeError):
+    with _ignore_errors(strict=strict), suppress(AttributeError):
         if not os.listxattr(f"/proc/self/fd/{parent}/{name}", follow_symlinks=False):
             return found  # most files have none
-        pinned = os.open(name, _PIN_FLAGS, dir_fd=parent)
-        try:
+        with pin(parent, name) as pinned:
             link = f"/proc/self/fd/{pinned}"
             for each in os.listxattr(link):
                 if each not in _PRIVILEGED_ATTRIBUTES:
-                    with suppress(OSError):
+                    with _ignore_errors(strict=strict):
                         found[each] = os.getxattr(link, each)
-        finally:
-            os.close(pinned)
     return found
+
+
+@contextmanager
+def _ignore_errors(*, strict: bool) -> Generator[None, None, None]:
+    """Ignore errors; if `strict`, not those of the disk."""
+    try:
+        yield
+    except OSError as error:
+        if strict and error.errno in _DISK_ERRORS:
+            raise
 
 
 def user_attributes(attributes: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -386,23 +402,11 @@ def kind_of(found: os.stat_result) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special"
 
 
-def _has_content(place: Place, facts: EntryState) -> bool:
-    if facts.kind == "symlink":
-        return _read_target(place) == facts.target
-    return facts.kind != "file" or blob_id(place) == facts.blob
-
-
 def _read_target(place: Place) -> str | None:
     try:
         return os.readlink(place[1], dir_fd=place[0])
     except OSError:
         return None
-
-
-def blob_id(place: Place) -> str | None:
-    """Return the git blob id of a file; None if it is no longer a file."""
-    with open_file(place) as descriptor:
-        return hash_file(descriptor)
 
 
 def hash_file(descriptor: int) -> str | None:

@@ -7,28 +7,12 @@ attribute, nor what a program has open. What has come to the new name is compare
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from weakincentives.history.entries import EntryState, LiveTree, matches, resembles
+from weakincentives.history.records import Operation
 from weakincentives.posix import parent_of
 
 _OWNER_ACCESS = 0o700
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A directory that gets another name, with all that is in it."""
-
-    old: str
-    new: str
-    inode: int
-    states: dict[str, EntryState]
-    """What is expected in it, by path below it; its own state is at the empty path."""
-
-    @property
-    def paths(self) -> Iterator[str]:
-        """All paths at the old and the new name."""
-        return (_below(top, name) for top in (self.old, self.new) for name in self.states)
 
 
 def find_differences(tree: LiveTree, top: str, states: Mapping[str, EntryState]) -> list[str]:
@@ -39,22 +23,27 @@ def find_differences(tree: LiveTree, top: str, states: Mapping[str, EntryState])
     return sorted(found ^ states.keys() | changed)
 
 
+def list_paths(move: Operation) -> Iterator[str]:
+    """Yield all paths at the old and the new name of a directory."""
+    return (_below(top, name) for top in move.paths for name in move.inside)
+
+
 def _below(top: str, name: str) -> str:
     return f"{top}/{name}" if name else top
 
 
 def find_moves(
     tree: LiveTree, gone: Mapping[str, EntryState], made: Mapping[str, EntryState]
-) -> list[Move]:
-    """Return the outermost directories that are gone at one path, and made at another.
+) -> list[Operation]:
+    """Return the moves of the outermost directories that are gone at one path, and made at another.
 
     All of their content is the same, nothing else is in them, and no other directory is equal.
     """
     keys: dict[object, int] = {}
     old, new = (_find_unique(states, keys) for states in (gone, made))
-    found: list[Move] = []
+    found: list[Operation] = []
     for key, path in sorted(old.items(), key=lambda item: item[1].count("/")):
-        is_inside = any(path.startswith(f"{each.old}/") for each in found)
+        is_inside = any(path.startswith(f"{each.slot}/") for each in found)
         if key in new and not is_inside:
             with suppress(PermissionError):  # it is made accessible later
                 found += _look(tree, path, new[key], gone)
@@ -75,7 +64,7 @@ def _find_unique(states: Mapping[str, EntryState], keys: dict[object, int]) -> d
     return {key: paths[0] for key, paths in found.items() if len(paths) == 1}
 
 
-def _look(tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]) -> list[Move]:
+def _look(tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]) -> list[Operation]:
     """Return the move of a directory, unless its metadata says that it is not as expected."""
     start = len(old) + 1
     states = {
@@ -85,7 +74,8 @@ def _look(tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]) ->
     # the parent of the new name may be created by the same change, but only later
     is_possible = found.keys() == states.keys() and tree.is_directory(parent_of(new))
     if is_possible and all(_is_movable(found[name], state) for name, state in states.items()):
-        return [Move(old, new, found[""].st_ino, states)]
+        state, inode = states[""], found[""].st_ino
+        return [Operation("move directory", new, old, state, state, inode=inode, inside=states)]
     return []
 
 

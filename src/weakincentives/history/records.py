@@ -118,10 +118,15 @@ class Staging:
         self.areas: list[str] = [f"{PREFIX}{owner}"]
         self._points: MountPoints | None = None
         self._count = 0
+        self._hides = True
         self.phase: Phase = "staging"
 
-    def create(self) -> None:
-        """Create the staging directory in the root: until `release`, no recovery touches it."""
+    def create(self, *, hides: bool) -> None:
+        """Create the staging directory in the root: until `release`, no recovery touches it.
+
+        If it `hides` from git, git neither adds nor cleans what is in it.
+        """
+        self._hides = hides
         _active.add(self.owner)
         self._make_area(self.areas[0])
 
@@ -217,16 +222,13 @@ class Staging:
 
     def _make_area(self, area: str) -> None:
         self._tree.mkdir(area, 0o700)
-        opened = self._tree.open_directory(area)
-        try:
-            # git must neither add nor clean it
-            ignore = os.open(_IGNORE, _NEW_FILE, 0o600, dir_fd=opened)
+        if self._hides:
+            parent, name = self._tree.open_parent(f"{area}/{_IGNORE}")
+            ignore = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
             try:
                 write_all(ignore, b"*\n")
             finally:
                 os.close(ignore)
-        finally:
-            os.close(opened)
 
 
 def find_staging(tree: LiveTree) -> list[str]:

@@ -23,7 +23,7 @@ from weakincentives.history.entries import (
     LiveTree,
     Place,
     describe,
-    has_writer,
+    has_writer_at,
     kind_of,
     matches,
     read_attributes,
@@ -132,7 +132,7 @@ class Rollback:
 
     def is_written(self, path: str) -> bool:
         """Return whether a process is known to have `path` open for writing."""
-        return has_writer(self.tree, path) is True and self._has_leases
+        return has_writer_at(self.tree.open_parent(path)) is True and self._has_leases
 
     @cached_property
     def _has_leases(self) -> bool:
@@ -141,7 +141,8 @@ class Rollback:
         with suppress(OSError):
             parent, name = self.tree.open_parent(probe)
             os.close(os.open(name, _PROBE_FLAGS, 0o600, dir_fd=parent))
-        return has_writer(self.tree, probe) is False
+            return has_writer_at((parent, name)) is False
+        return False
 
     def give_back(self, operation: Operation, placed: EntryState) -> bool:
         """Return what is in a slot to its path, where `placed` was put in its stead.

@@ -76,7 +76,7 @@ def stage_file(
             # before the content, which others may not be allowed to read
             is_there = copy_ownership(descriptor, *target, permissions)
             if is_there:
-                set_attributes(descriptor, read_attributes_at(target))
+                set_attributes(descriptor, read_attributes_at(target, strict=True))
             blob = _fill(descriptor, fill, hashed=hashed)
             fault_point("store.written")
             if durable:

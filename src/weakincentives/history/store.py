@@ -317,16 +317,19 @@ class HistoryStore:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         return stack
 
-    def _find(self, object_id: str) -> tuple[str, bytes] | None:
+    def _find(self, object_id: str) -> tuple[str, int, bytes] | None:
         """Return an object that is computed, or in the record of a step."""
+        if object_id in self.computed:
+            kind, data = self.computed[object_id]
+            return kind, len(data), data
         place = self._places.get(object_id)
-        if object_id in self.computed or place is None:
-            return self.computed.get(object_id)
+        if place is None:
+            return None
         try:
             payload = self._payload(place.offset)
         except LogError as error:
             raise ObjectError(f"Object is damaged: {object_id!r}: {error}") from error
-        return "blob", payload[place.start : place.start + place.size]
+        return "blob", place.size, payload[place.start : place.start + place.size]
 
     def _payload(self, offset: int) -> bytes:
         found = self._payloads.get(offset)

@@ -9,7 +9,9 @@ import errno
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from hashlib import sha256
+from threading import Lock
 from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import (
@@ -22,7 +24,14 @@ from weakincentives.filesystem import (
     WriteResult,
     normalize_path,
 )
-from weakincentives.filesystem.base import CHANGING_METHODS, ReadingProxy, open_savepoint, outermost
+from weakincentives.filesystem.base import (
+    CHANGING_METHODS,
+    ReadingProxy,
+    WriteLock,
+    hold_lock,
+    open_savepoint,
+    outermost,
+)
 from weakincentives.posix import display_path, join, parents_of
 
 Image: TypeAlias = dict[str, bytes | Literal["directory", "special"]]
@@ -67,25 +76,6 @@ def _capture_entry(
     return "directory" if found.is_directory else "special"
 
 
-def restore_image(filesystem: Filesystem, path: str, image: Image) -> None:
-    """Restore what was at a path and below it; what has not changed is not touched.
-
-    Raises:
-        OSError: Something could not be restored.
-    """
-    now = capture_image(filesystem, path)
-    for each, found in sorted(now.items()):  # a directory goes with everything in it
-        is_in_the_way = each not in image or _kind(image[each]) != _kind(found)
-        if is_in_the_way and filesystem.exists(each):
-            filesystem.delete(each, recursive=found == "directory")
-    for each, found in sorted(image.items()):
-        if isinstance(found, bytes):
-            if now.get(each) != found:
-                write_entire_file(filesystem, each, found)
-        elif found == "directory" and not filesystem.exists(each):
-            filesystem.mkdir(each)
-
-
 def _kind(found: bytes | str) -> str:
     return "file" if isinstance(found, bytes) else found
 
@@ -121,14 +111,53 @@ def write_entire_file(filesystem: Filesystem, path: str, data: bytes) -> None:
             filesystem.write_bytes(path, data[start : start + MAX_WRITE_LENGTH], mode="append")
 
 
-class UndoLog:
-    """Before-images of what is about to change."""
+_locks: WeakValueDictionary[int, WriteLock] = WeakValueDictionary()
+_locks_mutex = Lock()
 
-    def __init__(self, filesystem: Filesystem) -> None:
-        """Start an empty log for `filesystem`."""
+
+def hold(filesystem: Filesystem) -> Callable[[], None]:
+    """Keep other threads from changes; return the function that ends it."""
+    release = hold_lock(filesystem)
+    if release is not None:
+        return release
+    with _locks_mutex:  # it has no lock of its own; ours lives as long as a hold
+        lock = _locks.setdefault(id(unwrap(filesystem)), WriteLock())
+    return lock.hold()
+
+
+class UndoLog:
+    """Before-images of what is about to change; until it ends, other threads cannot write."""
+
+    def __init__(self, filesystem: Filesystem, *, everything: bool = False) -> None:
+        """Start an empty log for `filesystem`, or one with an image of `everything`.
+
+        What the protocol cannot express is then left as it is.
+
+        Raises:
+            OSError: The files cannot be read.
+        """
         self.filesystem = filesystem
+        self.has_everything: bool = everything
         self._paths: list[str] = []  # that are in the image, with all below them
         self._image: Image = {}
+        self._release: Callable[[], None] | None = hold(filesystem)
+        try:
+            if everything:
+                self._add("", capture_image(filesystem))
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has neither been released nor rolled back."""
+        return self._release is not None
+
+    def release(self) -> None:
+        """End the log and keep the changes; idempotent."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
     def record(self, path: str) -> None:
         """Record the before-image of a path, including parent directories that do not exist yet.
@@ -148,14 +177,6 @@ class UndoLog:
             raise OSError(errno.EPERM, "Cannot change what could not be rolled back", special)
         self._add(first, image)
 
-    def record_everything(self) -> None:
-        """Record an image of all files; what the protocol cannot express is left as it is.
-
-        Raises:
-            OSError: They cannot be read.
-        """
-        self._add("", capture_image(self.filesystem))
-
     def detect(self) -> list[Change]:
         """Return what differs from the images: first what is gone, inner entries before outer."""
         now: Image = {}
@@ -173,24 +194,38 @@ class UndoLog:
             for path in (*gone, *sorted(changed.difference(gone)))
         ]
 
-    def rollback(self) -> None:
-        """Restore all images.
+    def rollback(self) -> tuple[()]:
+        """End the log and restore all images.
 
         Raises:
             SnapshotRestoreError: Something could not be restored; everything else was.
         """
         failure: Exception | None = None
         for path in outermost(self._paths):
-            image: Image = {
-                each: found for each, found in self._image.items() if _is_at(each, path)
-            }
             try:
-                restore_image(self.filesystem, path, image)
+                self._restore(path)
             except Exception as error:  # noqa: BLE001 # the other images are restored regardless
                 failure = failure or error
-        self._paths, self._image = [], {}
+        self.release()
         if failure is not None:
             raise SnapshotRestoreError(f"Rollback incomplete: {failure}") from failure
+        return ()
+
+    def _restore(self, path: str) -> None:
+        """Restore what was at a path and below it; what has not changed is not touched."""
+        filesystem, now = self.filesystem, capture_image(self.filesystem, path)
+        for each, found in sorted(now.items()):  # a directory goes with everything in it
+            before = self._image.get(each)
+            if (before is None or _kind(before) != _kind(found)) and filesystem.exists(each):
+                filesystem.delete(each, recursive=found == "directory")
+        for each, found in sorted(self._image.items()):
+            if not _is_at(each, path):
+                continue
+            if isinstance(found, bytes):
+                if now.get(each) != found:
+                    write_entire_file(filesystem, each, found)
+            elif found == "directory" and not filesystem.exists(each):
+                filesystem.mkdir(each)
 
     def _add(self, path: str, image: Image) -> None:
         # of two images of a path, the first is valid
@@ -299,12 +334,17 @@ class RecordingFilesystem(ReadingProxy):
         return call
 
 
+def unwrap(filesystem: Filesystem) -> Filesystem:
+    """Return the filesystem inside a recording proxy; any other filesystem as it is given."""
+    return filesystem.original if isinstance(filesystem, RecordingFilesystem) else filesystem
+
+
 @contextmanager
 def all_or_none(filesystem: Filesystem) -> Generator[Filesystem, None, None]:
     """Make several changes; if an exception leaves the block, all of them are undone.
 
     The changes must be made on the filesystem that the block gets. Meanwhile other threads
-    cannot change anything, if the filesystem has savepoints.
+    that use savepoints or transactions cannot change anything.
     """
     savepoint = open_savepoint(filesystem)
     if savepoint is not None:
@@ -317,6 +357,7 @@ def all_or_none(filesystem: Filesystem) -> Generator[Filesystem, None, None]:
     except BaseException:
         undo_log.rollback()
         raise
+    undo_log.release()
 
 
 _: type[Filesystem] = RecordingFilesystem  # the type checker verifies the protocol

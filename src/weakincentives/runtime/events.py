@@ -6,13 +6,13 @@ Filesystem events are published on the same bus, once their transaction has comm
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from threading import Lock
 from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from weakincentives.runtime.budget import TokenUsage
-from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 
 E = TypeVar("E")
 
@@ -20,6 +20,7 @@ Handler: TypeAlias = Callable[[E], object]
 """A function that is called with an event; its return value is ignored."""
 
 _log = logging.getLogger(__name__)
+_now = partial(datetime.now, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class ToolStarted:
     """The arguments, as JSON values."""
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
-    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+    created_at: datetime = field(default_factory=_now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class ToolInvoked:
     prompt_name: str | None = None
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
-    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+    created_at: datetime = field(default_factory=_now)
 
     @property
     def path(self) -> str | None:
@@ -117,7 +118,7 @@ class PromptRendered:
     adapter: str | None = None
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
-    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+    created_at: datetime = field(default_factory=_now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,7 @@ class PromptExecuted:
     duration_ms: float = 0.0
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
-    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+    created_at: datetime = field(default_factory=_now)
 
 
 @dataclass(frozen=True, slots=True)

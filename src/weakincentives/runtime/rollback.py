@@ -5,12 +5,8 @@ through the filesystem; a snapshot also undoes changes behind its back, by a she
 before-images need nothing but the filesystem protocol.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
-from weakref import WeakValueDictionary
 
 from weakincentives.filesystem import (
     Change,
@@ -36,15 +32,9 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff_since,
 )
-from weakincentives.filesystem.base import (
-    SNIFF_LENGTH,
-    WriteLock,
-    hold_lock,
-    is_binary,
-    open_savepoint,
-)
+from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary, open_savepoint
 from weakincentives.posix import display_path
-from weakincentives.runtime.before_images import RecordingFilesystem, UndoLog
+from weakincentives.runtime.before_images import RecordingFilesystem, UndoLog, hold
 from weakincentives.runtime.telemetry.tracing import (
     filesystem_span,
     record_changes,
@@ -81,86 +71,94 @@ class RollbackResult:
         )
 
 
-class RollbackHandle(ABC):
+class RollbackHandle:
     """Rolls back, or keeps, the changes of one filesystem since the handle was created.
 
     While it is open, other threads cannot change the files.
     """
 
-    bypasses_filesystem: bool = False
-    """Whether changes behind the filesystem's back are detected and rolled back too."""
-    snapshot_ref: str | None = None
-    """The snapshot taken at the beginning, if there is one."""
-    outer: "RollbackHandle | None" = None
-    """The handle of the enclosing transaction, if there is one."""
-    outer_position: int = 0
-    """The `position` of the outer handle when this one was created."""
-
-    def __init__(self, filesystem: Filesystem) -> None:
-        """Cover `filesystem` from now on."""
+    def __init__(
+        self, filesystem: Filesystem, point: "Savepoint | UndoLog | _SnapshotPoint"
+    ) -> None:
+        """Go back to `point`, which was just made."""
         self.filesystem: Filesystem = filesystem
         self.files: Filesystem = filesystem
         """What changes are made through."""
-        self._found: list[FilesystemEvent] | None = None  # not known yet
-        self._must_detect = True
+        self._point = point
+        if isinstance(point, UndoLog) and not point.has_everything:
+            self.files = RecordingFilesystem(point)
+        self.emitted: list[FilesystemEvent] | None = None
+        """The events that the filesystem has emitted; None if changes are found by comparison."""
+        self._start = 0  # of those since this handle was created
         self._unsubscribe: Callable[[], object] = lambda: None
 
-    def subscribe(self, filesystem: ObservableFilesystem) -> None:
-        """Take the events of the filesystem, instead of detecting changes by comparison."""
-        self._found, self._must_detect = [], False
-        self._unsubscribe = filesystem.subscribe(self._found.append)
+    def subscribe(
+        self, filesystem: ObservableFilesystem, outer: "RollbackHandle | None" = None
+    ) -> None:
+        """Take the events of the filesystem, or of the handle of the enclosing transaction."""
+        if outer is not None and outer.emitted is not None:
+            self.emitted, self._start = outer.emitted, len(outer.emitted)
+        else:
+            self.emitted = []
+            self._unsubscribe = filesystem.subscribe(self.emitted.append)
 
     @property
-    @abstractmethod
     def is_open(self) -> bool:
         """Whether the changes can still be rolled back."""
+        return self._point.is_open
 
-    @abstractmethod
-    def _keep(self) -> None: ...
+    @property
+    def bypasses_filesystem(self) -> bool:
+        """Whether changes behind the filesystem's back are detected and rolled back too."""
+        return not isinstance(self._point, Savepoint) and self._point.has_everything
 
-    @abstractmethod
-    def _undo(self) -> RollbackResult: ...
-
-    def _detect(self) -> list[FilesystemEvent]:
-        return self._found or []
+    @property
+    def snapshot_ref(self) -> str | None:
+        """The snapshot taken at the beginning, if there is one."""
+        point = self._point
+        return point.snapshot.commit_ref if isinstance(point, _SnapshotPoint) else None
 
     def events(self) -> Sequence[FilesystemEvent]:
         """Return the events of all changes so far."""
-        if self._must_detect:
-            self._found = self._detect()
-        return self._found or ()
+        return list(self._detect()) if self.emitted is None else self.emitted[self._start :]
+
+    def _detect(self) -> Iterator[FilesystemEvent]:
+        assert not isinstance(self._point, Savepoint)  # its filesystem emits events
+        changes = self._point.detect()
+        if changes is None:
+            yield StateReplaced("restore", self.snapshot_ref or "")
+        for each in changes or ():
+            yield from _change_events(each, self.filesystem)
 
     def release(self) -> None:
         """Keep the changes."""
         with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._found)
-            self._keep()
+            record_changes(span, self.emitted and self.events())
+            self._point.release()
             self._unsubscribe()
 
     def rollback(self) -> RollbackResult:
-        """Undo the changes."""
+        """Undo the changes, and drop their events."""
         with filesystem_span("rollback", self.filesystem) as span:
-            record_changes(span, self._found)
+            record_changes(span, self.emitted and self.events())
             self._unsubscribe()
-            return self._undo()
+            found = self._point.rollback()
+        if self.emitted is not None:
+            del self.emitted[self._start :]
+        return found if isinstance(found, RollbackResult) else RollbackResult(found)
 
     def freeze(self) -> None:
         """Detect changes for the last time: `events` returns the same from now on."""
-        self.events()
-        self._must_detect = False
-
-    def position(self) -> int:
-        """Return how many events there are so far."""
-        return len(self._found or ())
-
-    def forget_since(self, position: int) -> None:
-        """Drop the events since `position`: their changes have been rolled back."""
-        if self._found is not None and not self._must_detect:
-            del self._found[position:]
+        if self.emitted is None:
+            self.emitted = list(self._detect())
 
 
 def begin_rollback(
-    filesystem: Filesystem, *, bypasses_filesystem: bool, recorded: bool = False
+    filesystem: Filesystem,
+    *,
+    bypasses_filesystem: bool,
+    recorded: bool = False,
+    outer: RollbackHandle | None = None,
 ) -> RollbackHandle:
     """Return a handle to roll back changes made from now on.
 
@@ -169,6 +167,7 @@ def begin_rollback(
         bypasses_filesystem: Whether files change behind the filesystem's back.
         recorded: Whether changes are made through the handle's `files`. Then a filesystem with
             nothing but the protocol needs before-images only of what changes.
+        outer: The handle of the enclosing transaction, if there is one.
 
     Raises:
         SnapshotError: No snapshot could be taken.
@@ -177,18 +176,17 @@ def begin_rollback(
     observed = None
     if not bypasses_filesystem and isinstance(filesystem, Observable):
         observed = filesystem
-    savepoint = None if observed is None else open_savepoint(observed)
-    if savepoint is not None:
-        handle = _SavepointHandle(filesystem, savepoint)
-    elif isinstance(filesystem, Snapshotable):
-        bypasses_filesystem = observed is None
-        handle = _SnapshotHandle(
-            filesystem, "before a change", bypasses_filesystem=bypasses_filesystem
-        )
-    else:
-        return _ImageHandle(filesystem, everything=bypasses_filesystem or not recorded)
+    point = None if observed is None else open_savepoint(observed)
+    if point is None and isinstance(filesystem, Snapshotable):
+        point = _SnapshotPoint(filesystem, everything=observed is None)
+    if point is None:
+        everything = bypasses_filesystem or not recorded
+        # one of ours is not wrapped in a proxy, which would hide its capabilities
+        everything = everything or isinstance(filesystem, ReadableFilesystem)
+        return RollbackHandle(filesystem, UndoLog(filesystem, everything=everything))
+    handle = RollbackHandle(filesystem, point)
     if observed is not None:
-        handle.subscribe(observed)
+        handle.subscribe(observed, outer)
     return handle
 
 
@@ -203,12 +201,12 @@ def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
         OSError: The same, if the files have to be read to be recorded.
     """
     filesystem = handle.filesystem
-    release = _hold(filesystem)  # other threads must not write in between
+    release = hold(filesystem)  # other threads must not write in between
     try:
         here = (
-            _SnapshotHandle(filesystem, "within a change", bypasses_filesystem=False)
+            _SnapshotPoint(filesystem, everything=False)
             if isinstance(filesystem, Snapshotable)
-            else _ImageHandle(filesystem, everything=True)
+            else UndoLog(filesystem, everything=True)
         )
         try:
             handle.rollback()
@@ -221,154 +219,64 @@ def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
         release()
 
 
-_locks: WeakValueDictionary[int, WriteLock] = WeakValueDictionary()
-_locks_mutex = Lock()
+class _SnapshotPoint:
+    """A pinned snapshot to go back to."""
 
-
-def _hold(filesystem: Filesystem) -> Callable[[], None]:
-    """Keep other threads from changes; return the function that ends it."""
-    release = hold_lock(filesystem)
-    if release is not None:
-        return release
-    with _locks_mutex:  # it has no lock of its own; ours lives as long as a hold
-        lock = _locks.setdefault(id(unwrap(filesystem)), WriteLock())
-    return lock.hold()
-
-
-class _SavepointHandle(RollbackHandle):
-    """A savepoint."""
-
-    def __init__(self, filesystem: Filesystem, savepoint: Savepoint) -> None:
-        super().__init__(filesystem)
-        self._savepoint = savepoint
-
-    @property
-    def is_open(self) -> bool:
-        return self._savepoint.is_open
-
-    def _keep(self) -> None:
-        self._savepoint.release()
-
-    def _undo(self) -> RollbackResult:
-        return RollbackResult(self._savepoint.rollback())
-
-
-class _ImageHandle(RollbackHandle):
-    """Before-images, for a filesystem with only the protocol: of what changes, or of everything."""
-
-    def __init__(self, filesystem: Filesystem, *, everything: bool) -> None:
-        super().__init__(filesystem)
-        self._log = UndoLog(filesystem)
-        # one of ours is not wrapped in a proxy, which would hide its capabilities
-        self.bypasses_filesystem = everything or isinstance(filesystem, ReadableFilesystem)
-        self._release: Callable[[], None] | None = _hold(filesystem)
-        try:
-            if self.bypasses_filesystem:
-                self._log.record_everything()
-            else:
-                self.files = RecordingFilesystem(self._log)
-        except BaseException:
-            self._keep()
-            raise
-
-    @property
-    def is_open(self) -> bool:
-        return self._release is not None
-
-    def _keep(self) -> None:
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-    def _undo(self) -> RollbackResult:
-        try:
-            self._log.rollback()
-        finally:
-            self._keep()
-        return RollbackResult()
-
-    def _detect(self) -> list[FilesystemEvent]:
-        return _list_events(self._log.detect(), self.filesystem)
-
-
-class _SnapshotHandle(RollbackHandle):
-    """A snapshot, pinned."""
-
-    def __init__(
-        self, filesystem: SnapshotableFilesystem, tag: str, *, bypasses_filesystem: bool
-    ) -> None:
-        super().__init__(filesystem)
-        self._snapshots = filesystem
-        self.bypasses_filesystem = bypasses_filesystem
+    def __init__(self, filesystem: SnapshotableFilesystem, *, everything: bool) -> None:
+        """Take it; `everything` includes what changes behind the filesystem's back."""
+        self._filesystem = filesystem
+        self.has_everything: bool = everything
         self._reported = _reported_programs(filesystem)
-        self._releases = [_hold(filesystem)]
-        self._is_open = True
+        self._releases = [hold(filesystem)]
+        self.is_open: bool = True
         try:
-            self._snapshot = take_snapshot(filesystem, tag)
-            self.snapshot_ref = self._snapshot.commit_ref
+            self.snapshot: FilesystemSnapshot = take_snapshot(filesystem, "before a change")
             if isinstance(filesystem, Pinnable):
-                with suppress(NotImplementedError):
-                    self._releases.append(filesystem.pin(self._snapshot))
+                self._releases.append(filesystem.pin(self.snapshot))
         except BaseException:
             self._end()
             raise
 
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
-
-    def _keep(self) -> None:
+    def release(self) -> None:
+        """Keep the changes."""
         self._invalidate()
-        self._is_open = False
+        self.is_open = False
         self._end()
 
-    def _undo(self) -> RollbackResult:
+    def rollback(self) -> RollbackResult:
+        """Undo the changes; return those of a command: a person may have saved some of them."""
+        files, paths = self._filesystem, ()
         try:
             self._invalidate()
-            restore_snapshot(self._snapshots, self._snapshot)
-            self._is_open = False
-            return self._find_displaced()
+            restore_snapshot(files, self.snapshot)
+            self.is_open = False
+            before = files.replaced if isinstance(files, Reversible) else None
+            if self.has_everything and isinstance(files, Reversible) and before is not None:
+                paths = tuple(files.compare(self.snapshot, before))
+            return RollbackResult((), paths, before, self.snapshot) if paths else RollbackResult()
         finally:
             self._end()
 
-    def _detect(self) -> list[FilesystemEvent]:
+    def detect(self) -> Sequence[Change] | None:
+        """Return the changes so far; None if the states cannot be compared."""
         self._invalidate()
-        changes = diff_since(self.filesystem, self._snapshot, renames=False)
-        if changes is None:
-            return [StateReplaced("restore", self._snapshot.commit_ref)]
-        return _list_events(changes.entries, self.filesystem)
+        found = diff_since(self._filesystem, self.snapshot, renames=False)
+        return None if found is None else found.entries
 
     def _end(self) -> None:
         """Let others write; the snapshot may be pruned."""
         while self._releases:
             self._releases.pop()()
 
-    def _find_displaced(self) -> RollbackResult:
-        """Return what was rolled back with a command: a person may have saved some of it."""
-        files, paths = self.filesystem, ()
-        before = files.replaced if isinstance(files, Reversible) else None
-        if self.bypasses_filesystem and isinstance(files, Reversible) and before is not None:
-            paths = tuple(files.compare(self._snapshot, before))
-        return RollbackResult((), paths, before, self._snapshot) if paths else RollbackResult()
-
     def _invalidate(self) -> None:
-        if not self.bypasses_filesystem or _reported_programs(self.filesystem) != self._reported:
+        if not self.has_everything or _reported_programs(self._filesystem) != self._reported:
             return  # files were changed by a sandbox, and the filesystem knows where to look
-        if isinstance(self.filesystem, HostBacked):
-            self.filesystem.invalidate()
+        if isinstance(self._filesystem, HostBacked):
+            self._filesystem.invalidate()
 
 
 def _reported_programs(filesystem: Filesystem) -> int:
     return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
-
-
-def _list_events(changes: Sequence[Change], filesystem: Filesystem) -> list[FilesystemEvent]:
-    return [event for change in changes for event in _change_events(change, filesystem)]
-
-
-def unwrap(filesystem: Filesystem) -> Filesystem:
-    """Return the filesystem inside a recording proxy; any other filesystem as it is given."""
-    return filesystem.original if isinstance(filesystem, RecordingFilesystem) else filesystem
 
 
 def _change_events(change: Change, filesystem: Filesystem) -> Iterator[FilesystemEvent]:

@@ -8,18 +8,18 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Self, TypeVar
 from weakref import ref
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.posix import defer_interrupts, no_time_limit
+from weakincentives.runtime.before_images import unwrap
 from weakincentives.runtime.rollback import (
     RollbackHandle,
     RollbackResult,
     begin_rollback,
     begin_snapshot_rollback,
-    unwrap,
 )
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.store import Draft
@@ -196,10 +196,9 @@ class Transaction:
             outer = self._outer.open_handle(filesystem, **options)
         if known is not None:
             return self._find_handle(filesystem) or known
-        position = 0 if outer is None else outer.position()
+        files = filesystem if outer is None else outer.files
         with defer_interrupts():  # or a handle could be lost before it is known here
-            handle = begin_rollback(filesystem if outer is None else outer.files, **options)
-            handle.outer, handle.outer_position = outer, position
+            handle = begin_rollback(files, **options, outer=outer)
             self._joined.append(original)
             self._handles.append(handle)
         return handle
@@ -246,7 +245,7 @@ class Transaction:
             return
         try:
             # events of a nested transaction are dispatched by the outermost one
-            events = self.events if self._outer is None else ()
+            events = self.freeze() if self._outer is None else ()
         except BaseException:
             self.undo()
             raise
@@ -293,21 +292,21 @@ class Transaction:
         with defer_interrupts():
             with no_time_limit():
                 while self._handles:
-                    self._rollback(self._handles[-1])
+                    if self._handles[-1].is_open:
+                        self.rollbacks.append(self._handles[-1].rollback())
                     self._handles.pop()
             self.draft.drop()
             self._end()
             for each in self.rollbacks:
                 if each.displaced:
-                    self.session.bus.publish(each)
+                    copy_context().run(self._publish, each)
                     if not each.is_reported:
                         _log.warning("%s", each)
 
-    def _rollback(self, handle: RollbackHandle) -> None:
-        if handle.is_open:
-            self.rollbacks.append(handle.rollback())
-        if handle.outer is not None:
-            handle.outer.forget_since(handle.outer_position)
+    def _publish(self, result: RollbackResult) -> None:
+        """Publish what a rollback displaced: the session changes no longer belong to its draft."""
+        self.draft.unbind()
+        self.session.bus.publish(result)
 
     def _find_handle(self, filesystem: Filesystem) -> RollbackHandle | None:
         """Return the latest handle of `filesystem`."""

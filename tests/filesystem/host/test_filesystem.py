@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.descriptors import open_descriptors
+from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
     BackendUnavailableError,
@@ -110,14 +111,41 @@ def test_an_attribute_that_is_set_during_a_write_is_carried_over(
     assert os.getxattr(path, "user.mine") == b"label"
 
 
+@pytest.mark.parametrize("function", ["listxattr", "getxattr"])
+@pytest.mark.parametrize("change", ["write", "restore"])
+def test_a_file_whose_attributes_cannot_be_read_is_not_replaced(
+    fs: HostFilesystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, change: str
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    before = fs.snapshot()
+    path.write_text("two")
+    os.setxattr(path, "user.mine", b"label")
+
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patch, pytest.raises((OSError, SnapshotError)):
+        patch.setattr(os, function, fail)
+        if change == "write":
+            fs.write("a.txt", "three")
+        else:
+            fs.restore(before)
+    assert path.read_text() == "two"
+    assert os.getxattr(path, "user.mine") == b"label"
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o755, 0o444])
 def test_permissions_survive_writing_appending_moving_and_copying(
     fs: HostFilesystem, tmp_path: Path, mode: int
 ) -> None:
     fs.write("f", "x")
     (tmp_path / "f").chmod(mode)
-    fs.write("f", "y")
-    fs.write("f", "z", mode="append")
+    is_refused = os.geteuid() != 0 and not mode & 0o200
+    with pytest.raises(PermissionError) if is_refused else nullcontext():
+        fs.write("f", "y")
+    with pytest.raises(PermissionError) if is_refused else nullcontext():
+        fs.write("f", "z", mode="append")
     fs.copy("f", "copied")
     fs.move("f", "moved")
     assert fs.stat("copied").permissions == mode

@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.filesystem.trees_on_disk import clear
 from tests.posix.forks import is_killed_at
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
@@ -28,7 +28,6 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.host.snapshots import capture
 from weakincentives.filesystem.host.snapshots.commits import WorkspaceCommits
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
-from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import fault_hook
 
 
@@ -274,7 +273,8 @@ def as_ordinary_user(work: Callable[[Path], bool]) -> bool:
                 os._exit(code)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        shutil.rmtree(place)
+        clear(place)
+        place.rmdir()
 
 
 def modes_below(root: Path) -> dict[str, int]:
@@ -573,13 +573,13 @@ def test_a_store_that_names_a_tree_over_and_over_is_refused(
 def read_by(fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows with every file that a capture reads."""
     read: list[int] = []
-    original = capture.store_content
+    original = capture.read_range
 
-    def counted(batch: PackTransaction, descriptor: int, size: int) -> str | None:
+    def counted(descriptor: int, offset: int, size: int) -> bytes:
         read.append(size)
-        return original(batch, descriptor, size)
+        return original(descriptor, offset, size)
 
-    monkeypatch.setattr(capture, "store_content", counted)
+    monkeypatch.setattr(capture, "read_range", counted)
     return read
 
 

@@ -150,7 +150,7 @@ def test_an_index_of_another_root_or_epoch_is_not_used(kept: Kept) -> None:
         lambda data: data + b"\0",
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         lambda data: bytes(len(data)),
-        lambda data: data.replace(b"wink-index 2", b"wink-index 3"),
+        lambda data: data.replace(b"wink-index 3", b"wink-index 4"),
     ],
 )
 def test_a_damaged_index_is_not_used(kept: Kept, damage: Callable[[bytes], bytes]) -> None:

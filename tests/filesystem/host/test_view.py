@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gitstore.gitcommand import git
-from weakincentives.filesystem.host.snapshots import view as blobs
+from weakincentives.filesystem import text
 from weakincentives.filesystem.host.snapshots.view import open_blob
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
 
@@ -38,7 +38,7 @@ def stored(repository: Path, data: bytes) -> tuple[ObjectStore, str]:
 def test_any_part_is_read_in_any_order(
     repository: Path, data: bytes, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "_CHECKPOINT_INTERVAL", 1_500_000)
+    monkeypatch.setattr(text, "CHECKPOINT_INTERVAL", 1_500_000)
     objects, blob = stored(repository, data)
     if how == "loose":
         [pack] = (repository / "objects" / "pack").glob("*.pack")

@@ -96,10 +96,11 @@ def observe_walks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Record which directories are walked."""
     whole = Walk.capture_directory
 
-    def observed(self: Walk, path: str, prior: object) -> object:
-        if self._watcher is not None:  # pyright: ignore[reportPrivateUsage] # not the walk that checks
+    def observed(self: Walk, path: str, prior: object, scope: object = None) -> object:
+        # neither a part of a directory, nor the walk that checks
+        if scope is None and self._watcher is not None:  # pyright: ignore[reportPrivateUsage]
             made.listed.append(path)
-        return whole(self, path, prior)  # type: ignore[arg-type] # passed on
+        return whole(self, path, prior, scope)  # type: ignore[arg-type] # passed on
 
     monkeypatch.setattr(Walk, "capture_directory", observed)
 

@@ -8,7 +8,7 @@ from weakincentives.filesystem.testing import ConformanceSuite
 
 @dataclass(frozen=True)
 class Mutant:
-    """A broken backend, the suite that gets it, and a test that must fail."""
+    """A broken backend, the suite that gets it, and a test that must fail, or `test[case]`."""
 
     backend: type[BaseFilesystem]
     suite: type[ConformanceSuite]

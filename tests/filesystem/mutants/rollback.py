@@ -5,6 +5,8 @@ from tests.filesystem.mutants.mutant import Mutant
 from weakincentives.filesystem import BaseFilesystem
 from weakincentives.filesystem.testing import ConformanceSuite, suites
 
+_BACK = "test_everything_comes_back_and_nothing_else_stays"
+
 
 def _all(
     suite: type[ConformanceSuite], killers: dict[type[BaseFilesystem], str]
@@ -15,7 +17,7 @@ def _all(
 SAVEPOINT_MUTANTS = _all(
     suites.SavepointTests,
     {
-        savepoints.NeverRollsBack: "test_a_rollback_brings_everything_back",
+        savepoints.NeverRollsBack: "test_a_rollback_brings_everything_back[sample]",
         savepoints.RollsBackAlways: "test_a_release_keeps_what_was_changed",
         savepoints.SharesTheTree: "test_every_change_can_be_taken_back",
         savepoints.GoesOnWithTheKeptTree: (
@@ -55,18 +57,18 @@ SNAPSHOT_MUTANTS = _all(
     suites.SnapshotTests,
     {
         snapshots.NotSnapshotable: "test_the_filesystem_is_snapshotable",
-        snapshots.SharesState: "test_everything_comes_back_and_nothing_else_stays",
+        snapshots.SharesState: f"{_BACK}[sample]",
         snapshots.SharesRestored: "test_a_snapshot_does_not_see_later_changes",
-        snapshots.KeepsNewFiles: "test_everything_comes_back_and_nothing_else_stays",
-        snapshots.ForgetsEmptyDirectories: "test_empty_directories_come_back",
-        snapshots.KeepsNewDirectories: "test_new_empty_directories_are_gone",
-        snapshots.TranslatesLineEnds: "test_any_bytes_come_back",
-        snapshots.CutsAtNulByte: "test_any_bytes_come_back",
+        snapshots.KeepsNewFiles: f"{_BACK}[from nothing]",
+        snapshots.ForgetsEmptyDirectories: f"{_BACK}[empty directories]",
+        snapshots.KeepsNewDirectories: f"{_BACK}[new empty directories]",
+        snapshots.TranslatesLineEnds: f"{_BACK}[line ends]",
+        snapshots.CutsAtNulByte: f"{_BACK}[every byte]",
         snapshots.SkipsNames: "test_any_name_comes_back",
         snapshots.FoldsCaseBack: "test_names_that_differ_in_case_come_back",
-        snapshots.KeepsKinds: "test_what_changed_its_kind_changes_back",
-        snapshots.LimitsDepth: "test_the_deepest_path_comes_back",
-        snapshots.DoubtsTheEmptyState: "test_the_empty_state_is_a_state",
+        snapshots.KeepsKinds: f"{_BACK}[kinds]",
+        snapshots.LimitsDepth: f"{_BACK}[deepest path]",
+        snapshots.DoubtsTheEmptyState: f"{_BACK}[from nothing]",
         snapshots.StoresInTheWorkspace: "test_keeping_a_state_does_not_change_it",
         snapshots.RemembersTheLast: "test_many_snapshots_come_back_in_any_order",
         snapshots.ForgetsWhatCameBack: "test_a_restore_can_be_undone",
@@ -74,7 +76,7 @@ SNAPSHOT_MUTANTS = _all(
         snapshots.RemembersPages: "test_pages_hashes_and_searches_are_of_the_restored_state",
         snapshots.ForgetsTheTag: "test_the_value_has_date_root_and_tag",
         snapshots.NamesTheContent: "test_every_snapshot_has_a_unique_name",
-        snapshots.KnowsObjectsOnly: "test_a_value_that_was_stored_restores",
+        snapshots.KnowsObjectsOnly: "test_a_stored_value_restores_when_the_first_one_is_gone",
         snapshots.DiesWithItsObject: "test_a_stored_value_restores_when_the_first_one_is_gone",
         snapshots.NeedsThePlace: "test_a_value_without_the_place_of_its_store_restores",
         snapshots.GuessesTheSnapshot: ("test_an_unknown_snapshot_is_refused_and_changes_nothing"),
@@ -143,10 +145,10 @@ ARCHIVE_MUTANTS = _all(
     {
         archives.NotArchivable: "test_the_filesystem_is_archivable",
         archives.CountsEntries: "test_the_number_of_files_is_returned",
-        archives.Merges: "test_an_import_brings_the_state_back",
-        archives.EmptiesFirst: "test_a_truncated_archive_is_refused_and_changes_nothing",
-        archives.Unpacks: "test_an_archive_that_leads_out_is_refused_and_changes_nothing",
-        archives.DropsWhatIsEmpty: "test_an_import_brings_the_state_back",
+        archives.Merges: "test_an_import_brings_the_state_back[sample]",
+        archives.EmptiesFirst: "test_a_wrong_archive_is_refused_and_changes_nothing[cut at 100]",
+        archives.Unpacks: "test_a_wrong_archive_is_refused_and_changes_nothing[wrong byte]",
+        archives.DropsWhatIsEmpty: "test_an_import_brings_the_state_back[empty directories]",
         archives.PrintableNames: "test_any_name_is_archived",
         archives.FoldsCaseOnImport: "test_names_that_differ_in_case_are_archived",
         archives.LeavesADraft: "test_an_export_changes_nothing",

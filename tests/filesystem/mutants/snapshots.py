@@ -394,7 +394,7 @@ class RestoresInHalves(Memory):
         if self.exists("file"):
             content = self.read_bytes("file").content
             self._store("file", content[: len(content) // 2])
-            time.sleep(0.001)  # as above
+            time.sleep(0.02)  # as above, and longer: a reader must come by on a busy machine
         super().restore(snapshot, paths=paths)
 
 

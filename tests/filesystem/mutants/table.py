@@ -96,7 +96,7 @@ MUTANTS = (
         suites.DeleteTests,
         "test_delete_removes_a_file_and_keeps_its_directory",
     ),
-    Mutant(write.MissingIsFine, suites.DeleteTests, "test_delete_of_nothing_raises_file_not_found"),
+    Mutant(write.MissingIsFine, suites.PathTests, "test_what_an_entry_does_not_allow_is_refused"),
     Mutant(write.DeletesRoot, suites.DeleteTests, "test_the_root_cannot_be_deleted"),
     Mutant(write.StrictMkdir, suites.DirectoryTests, "test_mkdir_of_the_root_does_nothing"),
     Mutant(write.MkdirReplaces, suites.DirectoryTests, "test_mkdir_refuses_a_file_that_exists"),
@@ -188,18 +188,13 @@ MUTANTS = (
     Mutant(
         capable.ReportsEveryDeletion, suites.EventTests, "test_a_deleted_directory_is_reported_once"
     ),
-    Mutant(
-        capable.ReportsNoHashes,
-        suites.EventTests,
-        "test_a_replaced_file_is_reported_with_before_and_after",
-    ),
-    Mutant(
-        capable.ReportsNoHashes, suites.EventTests, "test_a_new_file_is_reported_with_hash_and_size"
-    ),
-    Mutant(
-        capable.ReportsNoHashes,
-        suites.EventTests,
-        "test_an_append_is_reported_with_the_whole_file_after_it",
+    *(
+        Mutant(
+            capable.ReportsNoHashes,
+            suites.EventTests,
+            f"test_a_write_is_reported_with_before_and_after[{case}]",
+        )
+        for case in ("new", "replaced", "appended")
     ),
     Mutant(
         capable.ReportsDeletionsPlainly,

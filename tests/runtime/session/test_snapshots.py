@@ -152,10 +152,10 @@ def test_a_type_that_has_moved_is_found_by_its_old_name(snapshot: Snapshot):
     assert loaded == snapshot
 
 
-def test_two_types_cannot_have_one_name():
+def test_two_types_cannot_have_one_name(snapshot: Snapshot):
     twin = dataclass(frozen=True)(type("Step", (), {"__module__": HERE, "__qualname__": "Step"}))
     with pytest.raises(ValueError, match="Two types have the same name"):
-        Snapshot.from_json("{}", [Step, twin])
+        Snapshot.from_json(snapshot.to_json(), [Step, twin])
 
 
 def test_the_same_type_may_be_given_twice(snapshot: Snapshot):

@@ -21,8 +21,8 @@ from weakincentives.filesystem import (
     StateReplaced,
 )
 from weakincentives.filesystem.base import State
-from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host import select_tree
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.history.log import RecordLog
 from weakincentives.history.store import END, INDEX, PACK, PIECE_SIZE, SIGNATURE, STEP
 from weakincentives.runtime import (
@@ -86,7 +86,7 @@ def files(root: Path, tmp_path: Path) -> Iterator[HostFilesystem]:
 def record(
     files: HostFilesystem, path: Path, session: Session, *, derived: bool = False
 ) -> SessionRecorder:
-    leave_out = DerivedFiles(files) if derived else None
+    leave_out = ReproducibleFiles(files) if derived else None
     return SessionRecorder(session, path, files, base=files.snapshot(), leave_out=leave_out)
 
 

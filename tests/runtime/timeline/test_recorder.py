@@ -15,7 +15,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.adapters.messages import load_messages
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.history import log
 from weakincentives.posix import cancellable
 from weakincentives.runtime.events import CommandOutcome, ConversationStarted, ToolInvoked
@@ -92,7 +92,9 @@ def test_what_a_person_saves_just_before_a_call_replaces_it_is_a_step_of_its_own
         (root / name).write_text("old")
     with HostFilesystem(root, git_dir=tmp_path / "history") as files:
         session = Session()
-        with SessionRecorder(session, tmp_path / "history", files, leave_out=DerivedFiles(files)):
+        with SessionRecorder(
+            session, tmp_path / "history", files, leave_out=ReproducibleFiles(files)
+        ):
             for name in ("a", ".env"):
                 (root / name).write_text("mine")
                 files.write(name, "new")

@@ -218,7 +218,7 @@ def test_slices_and_messages_are_those_of_the_step(path: Path):
 
         def notes(number: int) -> list[object]:
             stored = timeline.sessions(number)[session.session_id].slices.get(name)
-            return [] if stored is None else stored.items
+            return [] if stored is None else list(stored.items)
 
         assert [notes(number) for number in (1, 2, 3, 4)] == [
             [],

@@ -195,7 +195,8 @@ def review(place: Path, moments: Moments) -> str:
 def regain(place: Path, save: Save) -> str:
     """Undo the calls that changed a path, from the last to the first, until a save is back.
 
-    Then whole calls: the save may have been at another path when it was displaced.
+    Then whole calls: the save may have been at another path when it was displaced. If that path
+    is gone, the answer names it, and how to create it again.
     """
 
     def is_back() -> bool:
@@ -209,6 +210,10 @@ def regain(place: Path, save: Save) -> str:
         for paths, number in product([[save.path], []], sorted(numbers, reverse=True)):
             if not is_back():
                 arguments = {"call": number, "paths": paths}
+                results.append(await client.call_tool("undo", arguments))
+            gone = re.search(r"gone, choose it with `paths`: (.*)", _text(results[-1]))
+            if not is_back() and gone is not None:
+                arguments = {"call": number, "paths": gone[1].split(", ")}
                 results.append(await client.call_tool("undo", arguments))
         return results
 

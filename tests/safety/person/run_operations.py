@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tests.safety.person.operations import Operation
 from tests.safety.person.project import end_line, text, top_line
 from tests.safety.person.saves import Save
 from weakincentives.cli import main as cli
+from weakincentives.contrib.review import CopyError, open_copy
 from weakincentives.filesystem import ReadableFilesystem
 from weakincentives.runtime.timeline import Timeline
 
@@ -133,8 +134,10 @@ def _steps(place: Path) -> Iterator[tuple[int, ReadableFilesystem]]:
 
 def copy_of_run(place: Path) -> Path | None:
     """Return the copy that the run works in; None until it is complete."""
-    runs = sorted((place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/review.json"))
-    return runs[0].parent / "workspace" if runs else None
+    for record in (place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/run.json"):
+        with suppress(CopyError):
+            return open_copy(record.parent).root
+    return None
 
 
 def _operation(work: Callable[[Path, Moments], str], *targets: str, cost: int = 1) -> Operation:

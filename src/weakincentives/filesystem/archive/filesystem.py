@@ -2,8 +2,6 @@
 
 import errno
 import os
-from bisect import bisect_right
-from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Self
@@ -28,11 +26,9 @@ from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import (
     ArchiveManifest,
 )
-from weakincentives.filesystem.text import BytesContent, Content
+from weakincentives.filesystem.text import BytesContent, Content, StreamedContent
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import os_error, shorten_path
-
-_CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two positions that can be seeked to
 
 
 class ArchiveFilesystem(ReadableFilesystem):
@@ -172,55 +168,25 @@ class ArchiveFilesystem(ReadableFilesystem):
         return node if isinstance(node, ArchivedFolder) else None
 
 
-class _CompressedContent(Content):
-    """A file that is decompressed as it is read; a seek back starts at a checkpoint."""
+class _CompressedContent(StreamedContent):
+    """A file of an archive."""
 
-    __slots__ = ("_at", "_buffer", "_checkpoints", "_descriptor", "_member", "_stream")
+    __slots__ = ("_descriptor", "_name")
 
     def __init__(self, descriptor: int, member: ZipMember, start: int) -> None:
         """Own `descriptor`."""
+        super().__init__(MemberStream(descriptor, member, start), member.size)
         self._descriptor = descriptor
-        self._member = member
-        self._stream = MemberStream(descriptor, member, start)
-        self._checkpoints = [(0, self._stream.copy())]
-        self._at = 0
-        self._buffer = b""
-
-    @property
-    def size(self) -> int:
-        return self._member.size
-
-    def read(self, offset: int, size: int) -> bytes:
-        end = min(offset + size, self.size)
-        if offset < self._at:
-            self._rewind(offset)
-        parts: list[bytes] = []
-        while offset < end:
-            skipped = offset - self._at
-            part = self._buffer[skipped : skipped + end - offset]
-            if part:
-                parts.append(part)
-                offset += len(part)
-            else:
-                self._advance()
-        return b"".join(parts)
+        self._name = member.name
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _advance(self) -> None:
-        self._at += len(self._buffer)
-        if self._at - self._checkpoints[-1][0] >= _CHECKPOINT_INTERVAL:
-            self._checkpoints.append((self._at, self._stream.copy()))
-        self._buffer = self._stream.read_chunk()
-        if not self._buffer:
-            raise ArchiveError(f"Entry is truncated: {shorten_path(self._member.name)!r}")
-
-    def _rewind(self, offset: int) -> None:
-        index = bisect_right(self._checkpoints, offset, key=itemgetter(0)) - 1
-        self._at, stream = self._checkpoints[index]
-        self._stream = stream.copy()
-        self._buffer = b""
+    def _next_chunk(self) -> bytes:
+        chunk = self._stream.read_chunk()
+        if not chunk:
+            raise ArchiveError(f"Entry is truncated: {shorten_path(self._name)!r}")
+        return chunk
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -20,11 +20,12 @@ from weakincentives.filesystem.archive.format import (
 )
 from weakincentives.filesystem.manifest import (
     DIRECTORY_PERMISSIONS,
+    EXECUTABLE_PERMISSIONS,
+    FILE_PERMISSIONS,
     MANIFEST,
     ArchiveDocument,
     ArchiveManifest,
     FileRecord,
-    default_file_permissions,
 )
 from weakincentives.posix import parent_of, shorten_path
 
@@ -120,8 +121,9 @@ class ArchiveTree:
                 self._add_folder(name.removesuffix("/"), DIRECTORY_PERMISSIONS)
             else:
                 check_path(name)
-                is_executable = bool(member.mode & 0o100)
-                file = ArchivedFile(member, default_file_permissions(executable=is_executable))
+                is_executable = member.mode & 0o100
+                default = EXECUTABLE_PERMISSIONS if is_executable else FILE_PERMISSIONS
+                file = ArchivedFile(member, default)
                 self._add(name, file)
                 self.files[member.name] = file
         _check_collisions(self.root)

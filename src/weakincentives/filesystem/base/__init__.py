@@ -16,6 +16,7 @@ from weakincentives.filesystem.base.searchable import SearchableFilesystem as Se
 from weakincentives.filesystem.base.searchable import is_skippable as is_skippable
 from weakincentives.filesystem.base.searchable import link_error as link_error
 from weakincentives.filesystem.base.state import State as State
+from weakincentives.filesystem.base.state import open_state as open_state
 from weakincentives.filesystem.base.writable import StaleContentError as StaleContentError
 from weakincentives.filesystem.base.writable import WritableFilesystem as WritableFilesystem
 from weakincentives.filesystem.base.writable import ensure_overwritable as ensure_overwritable

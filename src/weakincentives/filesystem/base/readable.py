@@ -51,7 +51,7 @@ from weakincentives.posix import (
 
 _HASH_CHUNK = 1024 * 1024
 
-_read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar(
+read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar(
     "read_only_filesystems", default=()
 )
 
@@ -274,25 +274,15 @@ class _ReadOnlyScope:
         self._filesystem = filesystem
 
     def __enter__(self) -> Filesystem:
-        self._token = _read_only_filesystems.set((*_read_only_filesystems.get(), self._filesystem))
+        self._token = read_only_filesystems.set((*read_only_filesystems.get(), self._filesystem))
         return self._filesystem
 
     def __exit__(self, *_: object) -> None:
-        _read_only_filesystems.reset(self._token)
+        read_only_filesystems.reset(self._token)
 
 
-def ensure_writable(filesystem: object, path: str) -> None:
-    """Check that `filesystem` may be changed at `path` in this context.
-
-    Raises:
-        ReadOnlyError: This context is read-only.
-    """
-    for each in _read_only_filesystems.get():
-        if each is filesystem:
-            raise _read_only_error(path)
-
-
-def _read_only_error(path: str) -> ReadOnlyError:
+def read_only_error(path: str) -> ReadOnlyError:
+    """Return the error of a change in a context that is read-only."""
     return ReadOnlyError(errno.EROFS, "This call is read-only", display_path(shorten_path(path)))
 
 
@@ -354,4 +344,4 @@ class _ReadOnlyView(_ReadOnlyMethods, ReadingProxy):
         return True
 
     def _raise_read_only(self, path: object = ".", *_: object, **__: object) -> NoReturn:
-        raise _read_only_error(str(path))
+        raise read_only_error(str(path))

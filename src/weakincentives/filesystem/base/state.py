@@ -99,6 +99,11 @@ class State:
         return self._filesystem._open(path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
 
+def open_state(filesystem: object) -> State | None:
+    """Return the state of a filesystem; None if it has only the methods of the protocol."""
+    return State(filesystem) if isinstance(filesystem, ReadableFilesystem) else None
+
+
 def check_restorable(here: State, then: State, paths: Sequence[str]) -> None:
     """Check that `paths` of the state `here` can be restored to the state `then`.
 

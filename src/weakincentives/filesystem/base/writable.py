@@ -8,15 +8,17 @@ filesystem makes every operation atomic for other threads.
 import errno
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Literal
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.base.readable import (
     ReadableFilesystem,
     ReadOnlyError,
-    ensure_writable,
+    read_only_error,
+    read_only_filesystems,
 )
 from weakincentives.filesystem.base.searchable import ensure_plain_entry, link_error
 from weakincentives.filesystem.events import (
@@ -27,6 +29,7 @@ from weakincentives.filesystem.events import (
     LinkCreated,
     Listener,
     Listeners,
+    StateReplaced,
 )
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits, Quota
 from weakincentives.filesystem.paths import check_new_path, normalize_path
@@ -314,7 +317,8 @@ class WritableFilesystem(ReadableFilesystem):
             raise ReadOnlyError(
                 errno.EROFS, "Filesystem is read-only", display_path(shorten_path(path))
             )
-        ensure_writable(self, path)
+        if any(each is self for each in read_only_filesystems.get()):
+            raise read_only_error(path)
 
     def _check_length(self, length: int) -> None:
         if length > self._limits.max_write_length:
@@ -560,6 +564,18 @@ class WritableFilesystem(ReadableFilesystem):
             encoding=encoding,
         )
         self._listeners.notify(event)
+
+    def _emit_replaced(
+        self,
+        reason: Literal["restore", "import", "rollback"],
+        reference: str,
+        rewritten: Iterable[str] | None = None,
+        *,
+        reversible: bool = True,
+    ) -> None:
+        self._quota.recount()
+        paths = None if rewritten is None else frozenset(rewritten)
+        self._listeners.notify(StateReplaced(reason, reference, paths, reversible))
 
 
 def _encode(content: str) -> bytes:

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 
 from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
-from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.filesystem.backend import TransactionalFilesystem
 from weakincentives.filesystem.base import (
     ReadableFilesystem,
     StaleContentError,
@@ -37,6 +37,7 @@ from weakincentives.filesystem.host.snapshots.edits import without_new_specials
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.store import CallStates, SnapshotStore
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.host.snapshots.writer import TreeWriter
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.mounts import MountedFile
 from weakincentives.filesystem.paths import normalize_path, outermost
@@ -79,7 +80,7 @@ _MAX_SWEPT_ENTRIES = 10_000  # that a new instance searches for leftovers
 _pins = Pins()  # shared by all instances, which may share a directory
 
 
-class HostFilesystem(BaseFilesystem):
+class HostFilesystem(TransactionalFilesystem):
     """A filesystem over a host directory, with snapshots and savepoints.
 
     `weakincentives.posix.rooted` confines it to the directory.
@@ -265,6 +266,12 @@ class HostFilesystem(BaseFilesystem):
             is_view = isinstance(snapshot, SnapshotFilesystem)
             reference = snapshot.tree_id if is_view else snapshot.commit_ref
             self._emit_replaced("restore", reference, result.written, reversible=result.reversible)
+
+    def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
+        """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""
+        with self._lock.mutex:
+            self._lock.await_turn()
+            return self._snapshots.fill(fill, tag)
 
     @property
     def replaced(self) -> FilesystemSnapshot | None:
@@ -524,11 +531,6 @@ class HostFilesystem(BaseFilesystem):
         with self._open_for_change(path) as place:
             self._journal.make_link(path, place, target)
 
-    def _set_permissions(self, path: str, permissions: int) -> None:
-        """Set all permission bits of a file or directory; a savepoint can undo it."""
-        with self._open_for_change(path) as place:
-            self._journal.set_mode(path, place, permissions)
-
     def _remove(self, path: str) -> None:
         with self._open_for_change(path) as place:
             self._journal.remove(path, place)
@@ -634,7 +636,12 @@ class HostFilesystem(BaseFilesystem):
     @contextmanager
     def _open_for_change(self, path: str) -> Generator[tuple[int, str], None, None]:
         """Open the directory that holds `path`; with `durable`, sync its names afterwards."""
-        self._snapshots.touch(path)
+        if self._snapshots.is_unfinished:
+            raise SnapshotRestoreError(
+                f"A restore of {self._given!r} failed half-way and could not be rolled back:"
+                " take a snapshot to try again before you continue"
+            )
+        self._snapshots.tracker.touch(path)
         try:
             parent, name = self._directory.open_parent(path)
             try:

@@ -8,7 +8,7 @@ of directories cost nothing.
 
 import errno
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,7 +16,7 @@ from threading import Lock
 from uuid import UUID, uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, StaleRestoreError
-from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.filesystem.backend import TransactionalFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, SearchableFilesystem
 from weakincentives.filesystem.base.state import (
     Pins,
@@ -26,7 +26,7 @@ from weakincentives.filesystem.base.state import (
     select_old,
     snapshot_id_of,
 )
-from weakincentives.filesystem.diff import Change, Diff, diff
+from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
 from weakincentives.filesystem.memory.nodes import (
@@ -39,6 +39,7 @@ from weakincentives.filesystem.memory.nodes import (
     build_tree,
     changed_files,
     find,
+    is_same,
     set_node,
 )
 from weakincentives.filesystem.paths import outermost
@@ -185,7 +186,7 @@ class MemoryHistory:
             del self._forgotten[next(iter(self._forgotten))]
 
 
-class InMemoryFilesystem(BaseFilesystem):
+class InMemoryFilesystem(TransactionalFilesystem):
     """A filesystem that lives and dies with the process."""
 
     def __init__(
@@ -404,29 +405,39 @@ class InMemoryFilesystem(BaseFilesystem):
         paths: Sequence[str] | None,
     ) -> DirectoryNode:
         """Return the tree without the changes from `snapshot` to `expect`."""
-        states = self._snapshot_root(snapshot), self._snapshot_root(expect)
-        views = [self._view_of(each) for each in states]
-        found = diff(*views, path="." if paths is None else paths, renames=False).entries
-        # what is already as it should become is no conflict
-        changed = [each for each in found if not self._is_as(each, each.before, views[0])]
-        stale = [each.path for each in changed if not self._is_as(each, each.after, views[1])]
+        then, later = self._snapshot_root(snapshot), self._snapshot_root(expect)
+        views = self._view_of(then), self._view_of(later)
+        changes = diff(*views, path="." if paths is None else paths, renames=False).entries
+        # what is already as it should become is not a conflict
+        undone = {
+            each.path: find(then, each.path)
+            for each in changes
+            if not is_same(self._find(each.path), find(then, each.path))
+        }
+        stale = [path for path in undone if not self._can_undo(path, undone, find(later, path))]
         if stale:
             raise StaleRestoreError(stale)
         now = self._clock()
         with self._draft():
-            for each in sorted(changed, key=lambda each: each.path):
-                present = self._find(each.path)
-                if each.before is not None and type(present) is DirectoryNode and each.is_directory:
-                    reset = present.copy(self._edition)
-                    reset.permissions = each.before.permissions
-                    self._place_node(each.path, reset, now)
-                elif self._find(parent_of(each.path)) is not None:
-                    node = find(states[0], each.path)
-                    is_new = each.is_directory and node is not None
-                    self._place_node(
-                        each.path, _empty_copy(node, self._edition, now) if is_new else node, now
-                    )
+            for path, node in sorted(undone.items(), key=lambda each: each[0]):
+                present = self._find(path)
+                if type(node) is DirectoryNode:
+                    node = _directory_like(node, present, self._edition, now)
+                if node is not present:  # else it went with the directory above it
+                    self._place_node(path, node, now)
             return self._root_node
+
+    def _can_undo(
+        self, path: str, undone: Mapping[str, Node | None], expected: Node | None
+    ) -> bool:
+        """Return whether a path is as expected, and its directory there, or empty to be removed."""
+        present, wanted, parent = self._find(path), undone[path], parent_of(path)
+        if not is_same(present, expected):
+            return False
+        if type(present) is DirectoryNode and type(wanted) is not DirectoryNode:
+            return all(f"{path}/{name}" in undone for name, _ in present.children.items())
+        above = undone[parent] if parent in undone else self._find(parent)
+        return wanted is None or type(above) is DirectoryNode
 
     @contextmanager
     def _draft(self) -> Generator[None, None, None]:
@@ -439,15 +450,6 @@ class InMemoryFilesystem(BaseFilesystem):
             self._root_node = here
             self._edition += 1
 
-    def _is_as(self, change: Change, wanted: FileStat | None, state: ReadableFilesystem) -> bool:
-        """Return whether an entry is as `wanted`; a new directory with all that is in `state`."""
-        found = State(self).lookup(change.path)
-        if found is None or wanted is None:
-            return found is wanted
-        if change.is_directory and change.before is not None:
-            return found.is_directory and found.permissions == wanted.permissions
-        return not diff(state, self, path=[change.path], renames=False)
-
     def _restore_path(self, path: str, kept: DirectoryNode) -> None:
         if not path:
             self._root_node = kept
@@ -455,7 +457,8 @@ class InMemoryFilesystem(BaseFilesystem):
         node, now = find(kept, path), self._clock()
         for parent in parents_of(path) if node is not None else ():
             if self._find(parent) is None:
-                self._place_node(parent, _empty_copy(find(kept, parent), self._edition, now), now)
+                like = find(kept, parent)
+                self._place_node(parent, _directory_like(like, None, self._edition, now), now)
         self._place_node(path, node, now)
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
@@ -550,7 +553,13 @@ class _TreeStack:
         return ()
 
 
-def _empty_copy(like: Node | None, edition: int, now: int) -> DirectoryNode:
-    directory = DirectoryNode(CopyOnWriteDict(), edition, now)
+def _directory_like(
+    like: Node | None, present: Node | None, edition: int, now: int
+) -> DirectoryNode:
+    """Return the directory that is present, or an empty one, with the permissions of another."""
+    is_there = type(present) is DirectoryNode
+    directory = (
+        present.copy(edition) if is_there else DirectoryNode(CopyOnWriteDict(), edition, now)
+    )
     directory.permissions = like.permissions if type(like) is DirectoryNode else 0o755
     return directory

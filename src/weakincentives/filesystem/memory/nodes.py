@@ -208,6 +208,19 @@ def find(root: DirectoryNode, path: str) -> Node | None:
     return node
 
 
+def is_same(one: Node | None, other: Node | None) -> bool:
+    """Return whether two entries are equal; what is in a directory does not count."""
+    match one, other:
+        case FileNode(), FileNode():
+            return (one.data, one.permissions) == (other.data, other.permissions)
+        case LinkNode(), LinkNode():
+            return one.target == other.target
+        case DirectoryNode(), DirectoryNode():
+            return one.permissions == other.permissions
+        case _:
+            return one is other
+
+
 def build_tree(state: State, edition: int, now: int) -> DirectoryNode:
     """Return a copy of all files in `state`, as a tree of `edition`."""
     built: dict[str, DirectoryNode] = {}

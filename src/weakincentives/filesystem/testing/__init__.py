@@ -18,8 +18,8 @@ else:
         *(
             f"{__name__}.{module}"
             for module in (
-                "archives", "entries", "events", "mounts", "names", "read", "restore",
-                "savepoints", "search", "snapshots", "threads", "write",
+                "archives", "changes", "entries", "events", "mounts", "names", "read",
+                "restore", "savepoints", "search", "snapshots", "threads", "write",
             )
         )
     )  # fmt: skip

@@ -2,10 +2,11 @@
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pytest
 
@@ -14,29 +15,39 @@ from weakincentives.filesystem import (
     ArchiveError,
     ArchiveFilesystem,
     BaseFilesystem,
-    FilesystemEvent,
     InMemoryFilesystem,
     LimitExceededError,
     Limits,
     ReadOnlyError,
     StateReplaced,
 )
-from weakincentives.filesystem.testing.contract import (
+from weakincentives.filesystem.testing.changes import (
+    CASE_CHANGE,
+    CHANGES,
     KIND_CHANGES,
-    NAMES,
-    PERMISSIONS,
-    STRANGE_NAMES,
+    NAME_CHANGE,
+    SMALL_QUOTA,
+    Change,
+    Undo,
+    change_kind,
+    change_links,
+    change_permissions,
+    change_sample,
+    change_strange_names,
+    check_later_changes,
+    check_quota,
+    check_results,
+    check_room,
+    check_undo,
+    record_undo,
+    write_sample,
+)
+from weakincentives.filesystem.testing.contract import (
     ConformanceSuite,
     LimitedSuite,
     PlantingSuite,
     ReadOnlySuite,
-    change_sample,
-    make_entry,
-    make_files,
-    make_links,
-    make_strange_files,
     read_state,
-    write_sample,
 )
 from weakincentives.filesystem.testing.events import record_events
 
@@ -61,6 +72,69 @@ class ArchiveSuite(ConformanceSuite):
         return tmp_path_factory.mktemp("archives") / "state.zip"
 
 
+def _keep(archive: Path, fs: ArchivableFilesystem) -> Undo:
+    fs.export_archive(archive)
+    return lambda: fs.import_archive(archive)
+
+
+def _write_plain(
+    path: Path,
+    files: Mapping[str, bytes],
+    *,
+    method: int = zipfile.ZIP_DEFLATED,
+    lies: Mapping[str, object] | None = None,
+) -> None:
+    """Write an archive as other programs do: only the four manifest fields."""
+    manifest = {
+        "version": "1",
+        "created_at": _DATE.isoformat(),
+        "file_count": len(files),
+        "total_bytes": sum(map(len, files.values())),
+        **(lies or {}),
+    }
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(f"files/{name}", data)
+        archive.writestr("manifest.json", json.dumps(manifest, indent=2))
+
+
+def _spoil_content(archive: Path) -> None:
+    """Change one byte of the last file."""
+    last = b"the last file of all"
+    _write_plain(archive, {"first": b"fine", "~last": last}, method=zipfile.ZIP_STORED)
+    archive.write_bytes(archive.read_bytes().replace(last, b"the lost file of all"))
+
+
+def _replace_by_directory(archive: Path) -> None:
+    archive.unlink()
+    archive.mkdir()
+
+
+def _cut(archive: Path, size: int) -> None:
+    archive.write_bytes(archive.read_bytes()[:size])
+
+
+_Spoiled: TypeAlias = tuple[Callable[[Path], object], str | None]
+_SPOILED: dict[str, _Spoiled] = {
+    **{
+        f"name {name}": (partial(_write_plain, files={"fine": b"", name: b""}), "Entry")
+        for name in ("../out", "/out", "a/../../out", "a\\b", "C:/out", "a//b")
+    },
+    **{f"cut at {size}": (partial(_cut, size=size), "Archive") for size in (0, 21, 100, -1)},
+    **{
+        f"wrong {field}": (partial(_write_plain, files={"file": b"text"}, lies={field: lie}), None)
+        for field, lie in {"file_count": 7, "total_bytes": 7, "version": "7"}.items()
+    },
+    **{
+        f"only {len(content)} bytes": (partial(Path.write_bytes, data=content), None)
+        for content in (b"", b"text", b"PK\x05\x06" + bytes(18))
+    },
+    "wrong byte": (_spoil_content, None),
+    "directory": (_replace_by_directory, None),
+}
+"""Archives that cannot be imported, and what the error says if that is known."""
+
+
 class ArchiveTests(ArchiveSuite):
     """`export_archive` and `import_archive`."""
 
@@ -73,13 +147,11 @@ class ArchiveTests(ArchiveSuite):
         fs.delete("src", recursive=True)
         assert fs.import_archive(archive) == 7
 
-    def test_an_import_brings_the_state_back(self, fs: DatedArchives, archive: Path) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        fs.export_archive(archive)
-        change_sample(fs)
-        fs.import_archive(archive)
-        assert read_state(fs) == before
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    def test_an_import_brings_the_state_back(
+        self, fs: DatedArchives, archive: Path, change: Change
+    ) -> None:
+        check_undo(fs, change, partial(_keep, archive))
 
     def test_an_export_changes_nothing(self, fs: DatedArchives, archive: Path) -> None:
         write_sample(fs)
@@ -87,18 +159,6 @@ class ArchiveTests(ArchiveSuite):
         fs.export_archive(archive)
         assert read_state(fs) == before
         assert [each.name for each in archive.parent.iterdir()] == ["state.zip"]
-
-    def test_an_import_changes_kinds_back(self, fs: DatedArchives, archive: Path) -> None:
-        fs.write("a/b", "file below a directory")
-        fs.write("c", "file")
-        fs.export_archive(archive)
-        fs.delete("a", recursive=True)
-        fs.delete("c")
-        fs.write("a", "file")
-        fs.write("c/d", "file below a directory")
-        fs.import_archive(archive)
-        assert fs.read("a/b").content == "file below a directory"
-        assert fs.read("c").content == "file"
 
     def test_an_archive_is_read_as_the_state_it_was_made_of(
         self, fs: DatedArchives, archive: Path
@@ -110,23 +170,10 @@ class ArchiveTests(ArchiveSuite):
             assert (inside.manifest.file_count, inside.manifest.total_bytes) == _PLANTED
 
     def test_names_that_differ_in_case_are_archived(self, fs: DatedArchives, archive: Path) -> None:
-        fs.write("name", "lower")
-        fs.write("NAME", "upper")
-        fs.export_archive(archive)
-        fs.delete("name")
-        fs.import_archive(archive)
-        assert (fs.read("name").content, fs.read("NAME").content) == ("lower", "upper")
+        check_undo(fs, CASE_CHANGE, partial(_keep, archive))
 
     def test_any_name_is_archived(self, fs: DatedArchives, archive: Path) -> None:
-        for name in NAMES:
-            fs.write(f"{name}/{name}", name)
-        fs.export_archive(archive)
-        for name in NAMES:
-            fs.delete(name, recursive=True)
-        fs.import_archive(archive)
-        assert {name: fs.read(f"{name}/{name}").content for name in NAMES} == {
-            name: name for name in NAMES
-        }
+        check_undo(fs, NAME_CHANGE, partial(_keep, archive))
 
     def test_the_empty_state_is_archived(self, fs: DatedArchives, archive: Path) -> None:
         assert fs.export_archive(archive) == 0
@@ -185,15 +232,12 @@ class ArchiveTests(ArchiveSuite):
         assert read_state(fs) == before
 
     def test_an_imported_state_can_be_changed(self, fs: DatedArchives, archive: Path) -> None:
-        write_sample(fs)
-        fs.export_archive(archive)
-        fs.import_archive(archive)
-        fs.write("README.md", ".", mode="append")
-        fs.write("empty/below/file", "text")
-        fs.delete("src", recursive=True)
-        assert fs.read("README.md").content == "# Read me."
-        assert [match.path for match in fs.grep("text")] == [".gitattributes", "empty/below/file"]
-        assert not fs.exists("src")
+        check_later_changes(fs, partial(_keep, archive))
+
+    def test_pages_hashes_and_searches_are_of_the_imported_state(
+        self, fs: DatedArchives, archive: Path
+    ) -> None:
+        check_results(fs, partial(_keep, archive))
 
     def test_a_plain_archive_is_imported(self, fs: DatedArchives, archive: Path) -> None:
         _write_plain(archive, {"src/main.py": b"print()\n", "README.md": b"# Read me"})
@@ -202,50 +246,17 @@ class ArchiveTests(ArchiveSuite):
         assert [match.path for match in fs.glob("**")] == ["README.md", "src/main.py"]
         assert fs.read("src/main.py").content == "print()\n"
 
-    @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a\\b", "C:/out", "a//b"])
-    def test_an_archive_that_leads_out_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path, name: str
+    @pytest.mark.parametrize("spoiled", _SPOILED.values(), ids=_SPOILED)
+    def test_a_wrong_archive_is_refused_and_changes_nothing(
+        self, fs: DatedArchives, archive: Path, spoiled: _Spoiled
     ) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        _write_plain(archive, {"fine": b"", name: b""})
-        with pytest.raises(ArchiveError, match="Entry"):
-            fs.import_archive(archive)
-        assert read_state(fs) == before
-
-    @pytest.mark.parametrize("kept", [0, 21, 100, -1])
-    def test_a_truncated_archive_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path, kept: int
-    ) -> None:
+        spoil, message = spoiled
         write_sample(fs)
         fs.export_archive(archive)
         fs.write("later", "")
         before = read_state(fs)
-        archive.write_bytes(archive.read_bytes()[:kept])
-        with pytest.raises(ArchiveError, match="Archive"):
-            fs.import_archive(archive)
-        assert read_state(fs) == before
-
-    def test_an_archive_with_one_wrong_byte_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path
-    ) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        last = {"~last": b"the last file of all"}
-        _write_plain(archive, {"first": b"fine", **last}, method=zipfile.ZIP_STORED)
-        archive.write_bytes(archive.read_bytes().replace(last["~last"], b"the lost file of all"))
-        with pytest.raises(ArchiveError):
-            fs.import_archive(archive)
-        assert read_state(fs) == before
-
-    @pytest.mark.parametrize("lie", ["file_count", "total_bytes", "version"])
-    def test_an_archive_whose_manifest_lies_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path, lie: str
-    ) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        _write_plain(archive, {"file": b"text"}, lies={lie: 7 if lie != "version" else "7"})
-        with pytest.raises(ArchiveError):
+        spoil(archive)
+        with pytest.raises(ArchiveError, match=message):
             fs.import_archive(archive)
         assert read_state(fs) == before
 
@@ -255,75 +266,33 @@ class ArchiveTests(ArchiveSuite):
             fs.import_archive(archive)
         assert fs.read("file").content == "text"
 
-    @pytest.mark.parametrize("content", [None, b"", b"text", b"PK\x05\x06" + bytes(18)])
-    def test_what_is_no_archive_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path, content: bytes | None
-    ) -> None:
-        fs.write("file", "text")
-        if content is None:
-            archive.mkdir()
-        else:
-            archive.write_bytes(content)
-        with pytest.raises(ArchiveError):
-            fs.import_archive(archive)
-        assert fs.read("file").content == "text"
-
 
 class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Archives with links, permissions, strange names, events, quotas and read-only backends."""
 
     def test_links_are_archived_as_links(self, fs: BaseFilesystem, archive: Path) -> None:
-        make_links(self, fs)
-        before = read_state(fs)
-        assert fs.export_archive(archive) == 0
-        fs.delete("link 0")
-        fs.write("link 0", "text")
-        fs.delete("link 1")
-        fs.import_archive(archive)
-        assert read_state(fs) == before
+        check_undo(fs, change_links(self), partial(_keep, archive))
 
     def test_permissions_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        make_files(self, fs)
-        before = read_state(fs)
-        fs.export_archive(archive)
-        for permissions in PERMISSIONS:
-            self.make_file(fs, f"{permissions:o}", b"text", 0o711)
-        fs.import_archive(archive)
-        assert read_state(fs) == before
+        check_undo(fs, change_permissions(self), partial(_keep, archive))
 
-    def test_names_that_others_made_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        make_strange_files(self, fs)
-        before = read_state(fs)
-        assert fs.export_archive(archive) == len(STRANGE_NAMES)
-        for entry in fs.list():
-            fs.delete(entry.path)
-        fs.import_archive(archive)
-        assert read_state(fs) == before
+    @pytest.mark.parametrize("operation", ["delete", "write"])
+    def test_names_that_others_made_are_archived(
+        self, fs: BaseFilesystem, archive: Path, operation: str
+    ) -> None:
+        check_undo(fs, change_strange_names(self, operation), partial(_keep, archive))
 
     @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
     def test_an_import_makes_anything_what_it_was(
         self, fs: BaseFilesystem, archive: Path, then: str, now: str
     ) -> None:
-        make_entry(self, fs, "entry", then, "then")
-        before = read_state(fs)
-        fs.export_archive(archive)
-        if fs.exists("entry"):
-            fs.delete("entry", recursive=True)
-        make_entry(self, fs, "entry", now, "now")
-        fs.import_archive(archive)
-        assert read_state(fs) == before
+        check_undo(fs, change_kind(self, then, now), partial(_keep, archive))
 
     def test_an_import_is_reported_once_when_it_is_done(
         self, fs: BaseFilesystem, archive: Path
     ) -> None:
-        fs.write("file", "then")
-        fs.export_archive(archive)
-        fs.write("file", "now")
-        fs.write("dir/other", "")
-        received: list[tuple[FilesystemEvent, str]] = []
-        fs.subscribe(lambda event: received.append((event, fs.read("file").content)))
-        fs.import_archive(archive)
-        assert received == [(StateReplaced("import", str(archive)), "then")]
+        received = record_undo(fs, partial(_keep, archive))
+        assert received == [(StateReplaced("import", str(archive)), "then", 1)]
 
     def test_an_export_and_a_refused_import_are_not_reported(
         self, fs: BaseFilesystem, archive: Path
@@ -353,20 +322,11 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
             limited.import_archive(archive)
         assert {path: found[2] for path, found in read_state(limited).items()} == {"old": b"text"}
 
-    def test_the_quota_counts_what_an_import_brought(
-        self, fs: BaseFilesystem, archive: Path, tmp_path: Path
-    ) -> None:
-        fs.write("a", "1234567890")
-        fs.export_archive(archive)
-        fs.delete("a")
-        limited = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=3))
-        limited.write("b", "1")
-        limited.import_archive(archive)
-        with pytest.raises(LimitExceededError, match="quota"):
-            limited.write("c", "1")
-        limited.delete("a")
-        limited.write("c", "1234567890")
-        assert [entry.name for entry in limited.list()] == ["c"]
+    def test_the_quota_counts_what_an_import_brought(self, archive: Path, tmp_path: Path) -> None:
+        check_quota(self.make_limited(tmp_path, SMALL_QUOTA), partial(_keep, archive))
+
+    def test_what_an_import_took_away_makes_room(self, archive: Path, tmp_path: Path) -> None:
+        check_room(self.make_limited(tmp_path, SMALL_QUOTA), partial(_keep, archive))
 
     def test_a_read_only_filesystem_is_exported_and_not_imported(
         self, fs: BaseFilesystem, archive: Path
@@ -380,24 +340,3 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
             frozen.import_archive(archive)
         assert frozen.read("file").content == "now"
         assert frozen.export_archive(archive) == 1
-
-
-def _write_plain(
-    path: Path,
-    files: Mapping[str, bytes],
-    *,
-    method: int = zipfile.ZIP_DEFLATED,
-    lies: Mapping[str, object] | None = None,
-) -> None:
-    """Write an archive as other programs do: only the four manifest fields."""
-    manifest = {
-        "version": "1",
-        "created_at": _DATE.isoformat(),
-        "file_count": len(files),
-        "total_bytes": sum(map(len, files.values())),
-        **(lies or {}),
-    }
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, data in files.items():
-            archive.writestr(f"files/{name}", data)
-        archive.writestr("manifest.json", json.dumps(manifest, indent=2))

@@ -178,7 +178,6 @@ class ReadOnlySuite(ConformanceSuite):
         raise NotImplementedError(f"{type(self).__name__} must define make_read_only(filled)")
 
 
-EVERY_BYTE = bytes(range(256)) * 20
 NAMES = (
     ".git", ".GIT", "git~1", ".gitignore", ".gitattributes", ".gitmodules", "HEAD", "manifest.json",
     "files", "-rf", "--", "a b", "a\\b", "a:b", "%41", "%", "CON", "...", "..a", "a.", "*", "[x]",
@@ -190,11 +189,6 @@ STRANGE_NAMES = (
     "\ufeffmark", "byte\udcff", "n" * 200,
 )  # fmt: skip
 """Names that the protocol does not create, but that a disk can hold."""
-ENTRY_KINDS = ("file", "directory", "symlink", "nothing")
-KIND_CHANGES = [(then, now) for then in ENTRY_KINDS for now in ENTRY_KINDS if then != now]
-"""Every change from one kind of entry to another."""
-LINK_TARGETS = ("gone", "/etc/passwd", "..", "../../out", ".", "link 5", "a b/é", "x" * 300)
-PERMISSIONS = (0o644, 0o755, 0o600, 0o444, 0o700, 0o777, 0o640)
 State: TypeAlias = dict[str, tuple[Kind, int, bytes | str | None]]
 
 
@@ -215,57 +209,3 @@ def read_state(fs: Filesystem | ReadableFilesystem) -> State:
 def drop_permissions(state: State) -> dict[str, object]:
     """Return a state without its permissions."""
     return {path: (kind, content) for path, (kind, _, content) in state.items()}
-
-
-def write_sample(fs: Filesystem) -> None:
-    """Write a sample tree with entries of every sort."""
-    fs.write("README.md", "# Read me")
-    fs.write("src/main.py", "print()\r\n")
-    fs.write_bytes("src/data.bin", EVERY_BYTE)
-    fs.write("src/nothing", "")
-    fs.write(".gitignore", "*\n")
-    fs.write(".gitattributes", "* text eol=crlf filter=none\n")
-    fs.write("vendor/.git/HEAD", "ref: refs/heads/main")
-    fs.mkdir("empty/below")
-
-
-def change_sample(fs: Filesystem) -> None:
-    """Change the tree of `write_sample`: contents, kinds, additions and deletions."""
-    fs.write("README.md", "# Red me?")
-    fs.write("src/main.py", "exit()\n", mode="append")
-    fs.delete("src/data.bin")
-    fs.mkdir("src/data.bin")
-    fs.delete("vendor", recursive=True)
-    fs.write("vendor", "a file now")
-    fs.delete("empty", recursive=True)
-    fs.delete(".gitignore")
-    fs.write("new/deep/file", "new")
-    fs.mkdir("new/empty")
-
-
-def make_entry(suite: PlantingSuite, fs: BaseFilesystem, path: str, kind: str, text: str) -> None:
-    """Create a file, a directory, a symbolic link or nothing at `path`."""
-    if kind == "file":
-        fs.write(path, text)
-    elif kind == "directory":
-        fs.write(f"{path}/below", text)
-    elif kind == "symlink":
-        suite.make_link(fs, path, text)
-
-
-def make_links(suite: PlantingSuite, fs: BaseFilesystem) -> None:
-    """Create a link to each of `LINK_TARGETS`."""
-    for number, target in enumerate(LINK_TARGETS):
-        suite.make_link(fs, f"link {number}", target)
-
-
-def make_files(suite: PlantingSuite, fs: BaseFilesystem) -> None:
-    """Create a file with each of `PERMISSIONS`."""
-    for permissions in PERMISSIONS:
-        suite.make_file(fs, f"{permissions:o}", b"text", permissions)
-
-
-def make_strange_files(suite: PlantingSuite, fs: BaseFilesystem) -> None:
-    """Create a file with each of `STRANGE_NAMES`."""
-    for name in STRANGE_NAMES:
-        suite.make_file(fs, name, name.encode(errors="surrogateescape"))

@@ -1,6 +1,6 @@
 """Conformance of paths and names, symbolic links and special files."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -34,8 +34,28 @@ EVERY_OPERATION: dict[str, Operation] = {
     "delete": lambda fs, path: fs.delete(path, recursive=True),
     "mkdir": lambda fs, path: fs.mkdir(path),
 }
+# the same with other arguments
+_VARIANTS: dict[str, Operation] = {
+    "create": lambda fs, path: fs.write(path, "x", mode="create"),
+    "append": lambda fs, path: fs.write(path, "x", mode="append"),
+    "write alone": lambda fs, path: fs.write(path, "x", create_parents=False),
+    "mkdir alone": lambda fs, path: fs.mkdir(path, parents=False),
+    "delete alone": lambda fs, path: fs.delete(path),
+}
+_WRITING = ("write", "write_bytes", "create", "append")
 _CREATING = ("write", "write_bytes", "mkdir")
 _READING = ("read", "read_bytes", "stat", "list", "glob", "grep", "delete")
+_REFUSALS: list[tuple[Sequence[str], Sequence[str], type[Exception], str]] = [
+    ((*_READING, "delete alone"), ("gone", "dir/gone", "gone/gone", "file/below"),
+     FileNotFoundError, ""),
+    (("read", "read_bytes"), ("dir", "dir/", ".", "/"), IsADirectoryError, ""),
+    (("list", "glob"), ("file",), NotADirectoryError, ""),
+    (_WRITING, ("dir",), IsADirectoryError, ""),
+    (_WRITING, (".", "/", "", "dir/.."), ValueError, "Cannot write to root"),
+    ((*_WRITING, "write alone", "mkdir", "mkdir alone"), ("file/below", "file/x/below"),
+     NotADirectoryError, ""),
+]  # fmt: skip
+"""Operations, paths in a tree of `file` and `dir`, and the error for each of them."""
 _REFUSED_NAMES = {
     "bell": "a\ab",
     "newline": "a\nb",
@@ -81,7 +101,7 @@ def find_accepting(
     accepting: list[str] = []
     for name in operations:
         try:
-            EVERY_OPERATION[name](fs, path)
+            {**EVERY_OPERATION, **_VARIANTS}[name](fs, path)
         except error as refusal:
             accepting += [] if message in str(refusal) else [f"{name}: {refusal}"]
         else:
@@ -109,6 +129,22 @@ class PathTests(ConformanceSuite):
         fs.write("a/x", "kept")
         assert find_accepting(fs, path, PathEscapeError, message="escapes root") == []
         assert fs.read("a/x").content == "kept"
+
+    @pytest.mark.parametrize(("operations", "paths", "error", "message"), _REFUSALS)
+    def test_what_an_entry_does_not_allow_is_refused(
+        self,
+        fs: Filesystem,
+        operations: Sequence[str],
+        paths: Sequence[str],
+        error: type[Exception],
+        message: str,
+    ) -> None:
+        fs.write("file", "old")
+        fs.mkdir("dir")
+        for path in paths:
+            assert find_accepting(fs, path, error, operations=operations, message=message) == []
+        assert [entry.name for entry in fs.list()] == ["dir", "file"]
+        assert fs.read("file").content == "old"
 
     @pytest.mark.parametrize("path", ["\0", "a\0b", "a/\0/b", "a\0/../b"])
     def test_a_path_with_nul_is_refused(self, fs: Filesystem, path: str) -> None:
@@ -153,36 +189,28 @@ class NameTests(ConformanceSuite):
         assert fs.list() == ()
 
     @pytest.mark.parametrize("operation", _CREATING)
-    def test_the_deepest_path_is_allowed(self, fs: Filesystem, operation: str) -> None:
-        path = "/".join("d" * MAX_PATH_DEPTH)
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/".join("d" * MAX_PATH_DEPTH),
+            "./d/../" * MAX_PATH_DEPTH + "name",
+            "n" * MAX_SEGMENT_LENGTH,
+            "é" * MAX_SEGMENT_LENGTH,
+        ],
+    )
+    def test_the_longest_path_is_allowed(self, fs: Filesystem, operation: str, path: str) -> None:
         EVERY_OPERATION[operation](fs, path)
         assert fs.exists(path)
 
     @pytest.mark.parametrize("operation", _CREATING)
-    def test_a_deeper_path_is_refused(self, fs: Filesystem, operation: str) -> None:
-        with pytest.raises(LimitExceededError, match="Path depth exceeds"):
-            EVERY_OPERATION[operation](fs, "/".join("d" * (MAX_PATH_DEPTH + 1)))
-        assert fs.list() == ()
-
-    @pytest.mark.parametrize("operation", _CREATING)
-    def test_depth_counts_after_the_path_is_normalized(
-        self, fs: Filesystem, operation: str
-    ) -> None:
-        EVERY_OPERATION[operation](fs, "./d/../" * MAX_PATH_DEPTH + "name")
-        assert [entry.name for entry in fs.list()] == ["name"]
-
-    @pytest.mark.parametrize("operation", _CREATING)
-    @pytest.mark.parametrize("name", ["n" * MAX_SEGMENT_LENGTH, "é" * MAX_SEGMENT_LENGTH])
-    def test_the_longest_name_is_allowed(self, fs: Filesystem, operation: str, name: str) -> None:
-        EVERY_OPERATION[operation](fs, name)
-        assert [entry.name for entry in fs.list()] == [name]
-
-    @pytest.mark.parametrize("operation", _CREATING)
     @pytest.mark.parametrize("name", ["n" * (MAX_SEGMENT_LENGTH + 1), "😀" * 64])
     def test_a_longer_name_is_refused(self, fs: Filesystem, operation: str, name: str) -> None:
-        for path in (name, f"dir/{name}", f"{name}/below"):
-            with pytest.raises(LimitExceededError, match="Path segment exceeds"):
+        deep = "/".join("d" * (MAX_PATH_DEPTH + 1))
+        for path, fact in ((name, "segment"), (f"dir/{name}", "segment"), (deep, "depth")):
+            with pytest.raises(LimitExceededError, match=f"Path {fact} exceeds"):
                 EVERY_OPERATION[operation](fs, path)
+        with pytest.raises(LimitExceededError, match="Path segment exceeds"):
+            EVERY_OPERATION[operation](fs, f"{name}/below")
         assert fs.list() == ()
 
 

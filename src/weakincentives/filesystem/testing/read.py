@@ -106,29 +106,22 @@ class ReadingTests(ConformanceSuite):
         fs.write("notes/a.txt", "text")
         assert fs.read("/notes/./x/../a.txt").path == "notes/a.txt"
 
-    def test_a_page_is_the_lines_asked_for(self, fs: Filesystem) -> None:
-        fs.write("a.txt", "0\n1\n2\n3\n")
-        assert fs.read("a.txt", offset=1, limit=2) == ReadResult(
-            "1\n2\n", "a.txt", 4, 1, 2, truncated=True
-        )
-
-    def test_the_last_page_is_not_truncated(self, fs: Filesystem) -> None:
-        fs.write("a.txt", "0\n1\n2\n3")
-        assert fs.read("a.txt", offset=2, limit=2) == ReadResult(
-            "2\n3", "a.txt", 4, 2, 2, truncated=False
-        )
-
-    def test_a_page_past_the_end_is_empty(self, fs: Filesystem) -> None:
-        fs.write("a.txt", "0\n1\n")
-        assert fs.read("a.txt", offset=2, limit=5) == ReadResult(
-            "", "a.txt", 2, 2, 5, truncated=False
-        )
-
-    def test_a_page_of_no_lines_says_that_there_are_more(self, fs: Filesystem) -> None:
-        fs.write("a.txt", "0\n1\n")
-        assert fs.read("a.txt", offset=1, limit=0) == ReadResult(
-            "", "a.txt", 2, 1, 0, truncated=True
-        )
+    @pytest.mark.parametrize(
+        ("text", "offset", "limit", "content", "truncated"),
+        [
+            ("0\n1\n2\n3\n", 1, 2, "1\n2\n", True),
+            ("0\n1\n2\n3", 2, 2, "2\n3", False),
+            ("0\n1\n", 2, 5, "", False),
+            ("0\n1\n", 1, 0, "", True),
+        ],
+    )
+    def test_a_page_is_the_lines_asked_for(
+        self, fs: Filesystem, text: str, offset: int, limit: int, content: str, *, truncated: bool
+    ) -> None:
+        fs.write("a.txt", text)
+        lines = len(text.splitlines())
+        expected = ReadResult(content, "a.txt", lines, offset, limit, truncated=truncated)
+        assert fs.read("a.txt", offset=offset, limit=limit) == expected
 
     def test_a_page_may_be_asked_for_far_beyond_the_file(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n")
@@ -200,23 +193,6 @@ class ReadingTests(ConformanceSuite):
         with pytest.raises(ValueError, match="no-such-encoding"):
             fs.read("a.txt", encoding="no-such-encoding")
 
-    @pytest.mark.parametrize("path", ["gone", "dir/gone", "gone/gone", "file/below"])
-    def test_read_of_nothing_raises_file_not_found(self, fs: Filesystem, path: str) -> None:
-        fs.write("file", "")
-        fs.mkdir("dir")
-        with pytest.raises(FileNotFoundError):
-            fs.read(path)
-        with pytest.raises(FileNotFoundError):
-            fs.read_bytes(path)
-
-    @pytest.mark.parametrize("path", ["dir", "dir/", ".", "/"])
-    def test_read_of_a_directory_is_refused(self, fs: Filesystem, path: str) -> None:
-        fs.mkdir("dir")
-        with pytest.raises(IsADirectoryError):
-            fs.read(path)
-        with pytest.raises(IsADirectoryError):
-            fs.read_bytes(path)
-
     def test_an_error_names_the_path(self, fs: Filesystem) -> None:
         with pytest.raises(FileNotFoundError, match="dir/gone"):
             fs.read("dir/gone")
@@ -237,33 +213,24 @@ class BytesTests(ConformanceSuite):
         )
         assert fs.read_bytes("a.bin") == expected
 
-    def test_a_range_is_the_bytes_asked_for(self, fs: Filesystem) -> None:
+    @pytest.mark.parametrize(
+        ("offset", "limit", "content", "truncated"),
+        [
+            (10, 3, b"\x0a\x0b\x0c", True),
+            (254, 2, b"\xfe\xff", False),
+            (0, 0, b"", True),
+            *((253, limit, b"\xfd\xfe\xff", False) for limit in (None, READ_ENTIRE_FILE, _HUGE)),
+            *((offset, 2, b"", False) for offset in (256, 257, _HUGE)),
+        ],
+    )
+    def test_a_range_is_the_bytes_asked_for(
+        self, fs: Filesystem, offset: int, limit: int | None, content: bytes, *, truncated: bool
+    ) -> None:
         fs.write_bytes("a.bin", _EVERY_BYTE)
-        found = fs.read_bytes("a.bin", offset=10, limit=3)
-        assert found == ReadBytesResult(b"\x0a\x0b\x0c", "a.bin", 256, 10, 3, truncated=True)
-
-    def test_the_last_range_is_not_truncated(self, fs: Filesystem) -> None:
-        fs.write_bytes("a.bin", b"abcd")
-        assert fs.read_bytes("a.bin", offset=2, limit=2) == ReadBytesResult(
-            b"cd", "a.bin", 4, 2, 2, truncated=False
-        )
-
-    @pytest.mark.parametrize("limit", [None, READ_ENTIRE_FILE, _HUGE])
-    def test_a_range_may_reach_to_the_end(self, fs: Filesystem, limit: int | None) -> None:
-        fs.write_bytes("a.bin", b"abcd")
-        found = fs.read_bytes("a.bin", offset=1, limit=limit)
-        assert (found.content, found.truncated) == (b"bcd", False)
-
-    @pytest.mark.parametrize("offset", [4, 5, _HUGE])
-    def test_a_range_past_the_end_is_empty(self, fs: Filesystem, offset: int) -> None:
-        fs.write_bytes("a.bin", b"abcd")
-        found = fs.read_bytes("a.bin", offset=offset, limit=2)
-        assert (found.content, found.size_bytes, found.truncated) == (b"", 4, False)
-
-    def test_a_range_of_no_bytes_says_that_there_are_more(self, fs: Filesystem) -> None:
-        fs.write_bytes("a.bin", b"abcd")
-        found = fs.read_bytes("a.bin", limit=0)
-        assert (found.content, found.truncated) == (b"", True)
+        found = fs.read_bytes("a.bin", offset=offset, limit=limit)
+        whole = READ_ENTIRE_FILE if limit is None else limit
+        expected = ReadBytesResult(content, "a.bin", 256, offset, whole, truncated=truncated)
+        assert found == expected
 
     def test_text_is_stored_as_utf_8(self, fs: Filesystem) -> None:
         fs.write("a.txt", "é\r\n\u2028😀")

@@ -1,23 +1,19 @@
 """Conformance of restores: partial restores, views, previews, links, permissions and quotas."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
-from uuid import uuid4
 
 import pytest
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import (
+    BaseFilesystem,
     Diff,
-    FilesystemEvent,
     FilesystemSnapshot,
     HostFilesystem,
     InMemoryFilesystem,
     InvalidPathError,
-    LimitExceededError,
-    Limits,
     PathEscapeError,
     ReadableFilesystem,
     ReadOnlyError,
@@ -25,24 +21,30 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff,
 )
-from weakincentives.filesystem.testing.contract import (
+from weakincentives.filesystem.testing.changes import (
     KIND_CHANGES,
-    LINK_TARGETS,
-    PERMISSIONS,
-    STRANGE_NAMES,
+    SMALL_QUOTA,
+    Undo,
+    change_kind,
+    change_links,
+    change_permissions,
+    change_sample,
+    change_strange_names,
+    check_quota,
+    check_room,
+    check_undo,
+    record_undo,
+    write_sample,
+)
+from weakincentives.filesystem.testing.contract import (
     ConformanceSuite,
     LimitedSuite,
     PlantingSuite,
     ReadOnlySuite,
-    change_sample,
-    make_entry,
-    make_files,
-    make_links,
-    make_strange_files,
     read_state,
-    write_sample,
 )
 from weakincentives.filesystem.testing.events import record_events
+from weakincentives.filesystem.testing.snapshots import keep_snapshot, unknown_snapshot
 
 SnapshotBackend: TypeAlias = InMemoryFilesystem | HostFilesystem
 """A backend on the base classes with all of their methods; others will do as well."""
@@ -216,7 +218,7 @@ class PartialRestoreTests(ConformanceSuite):
     ) -> None:
         before = read_state(fs)
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.restore(_make_unknown(kept), paths=["README.md"])
+            fs.restore(unknown_snapshot(kept), paths=["README.md"])
         assert read_state(fs) == before
 
     def test_a_snapshot_does_not_see_what_follows_a_partial_restore(
@@ -279,7 +281,7 @@ class SnapshotViewTests(ConformanceSuite):
     def test_an_unknown_snapshot_cannot_be_viewed(self, fs: Previews) -> None:
         kept = fs.snapshot()
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.view(_make_unknown(kept))
+            fs.view(unknown_snapshot(kept))
 
     @pytest.mark.parametrize(
         "paths", [None, ["README.md"], ["new", "vendor"], ["src", "empty"], ["."], []]
@@ -347,34 +349,18 @@ class SnapshotViewTests(ConformanceSuite):
     def test_an_unknown_snapshot_cannot_be_previewed(self, fs: Previews) -> None:
         kept = fs.snapshot()
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.preview(_make_unknown(kept))
+            fs.preview(unknown_snapshot(kept))
 
 
 class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Restores with links, permissions, strange names, events, quotas and read-only backends."""
 
     def test_links_come_back_as_links(self, fs: SnapshotBackend) -> None:
-        make_links(self, fs)
-        before = read_state(fs)
-        kept = fs.snapshot()
-        for number in range(0, len(LINK_TARGETS), 2):
-            fs.delete(f"link {number}")
-        fs.delete("link 1")
-        self.make_link(fs, "link 1", "elsewhere")
-        self.make_link(fs, "new", "gone")
-        fs.restore(kept)
-        assert read_state(fs) == before
+        check_undo(fs, change_links(self), keep_snapshot)
 
     @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
     def test_anything_becomes_what_it_was(self, fs: SnapshotBackend, then: str, now: str) -> None:
-        make_entry(self, fs, "entry", then, "then")
-        before = read_state(fs)
-        kept = fs.snapshot()
-        if fs.exists("entry"):
-            fs.delete("entry", recursive=True)
-        make_entry(self, fs, "entry", now, "now")
-        fs.restore(kept)
-        assert read_state(fs) == before
+        check_undo(fs, change_kind(self, then, now), keep_snapshot)
 
     def test_nothing_is_written_through_a_link_that_is_in_the_way(
         self, fs: SnapshotBackend
@@ -389,64 +375,28 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert fs.list("other") == ()
 
     def test_permissions_come_back(self, fs: SnapshotBackend) -> None:
-        make_files(self, fs)
-        before = {path: permissions for path, (_, permissions, _) in read_state(fs).items()}
-        kept = fs.snapshot()
-        for permissions in PERMISSIONS[::2]:
-            fs.delete(f"{permissions:o}")
-            fs.write(f"{permissions:o}", "text")
-        for permissions in PERMISSIONS[1::2]:
-            self.make_file(fs, f"{permissions:o}", b"text", 0o711)
-        fs.restore(kept)
-        assert {path: found[1] for path, found in read_state(fs).items()} == before
+        check_undo(fs, change_permissions(self), keep_snapshot)
 
-    def test_names_that_others_made_come_back(self, fs: SnapshotBackend) -> None:
-        make_strange_files(self, fs)
-        before = read_state(fs)
-        kept = fs.snapshot()
-        for entry in fs.list():
-            fs.delete(entry.path)
-        fs.restore(kept)
-        assert read_state(fs) == before
-        assert len(before) == len(STRANGE_NAMES)
+    @pytest.mark.parametrize("operation", ["delete", "write"])
+    def test_names_that_others_made_come_back(self, fs: SnapshotBackend, operation: str) -> None:
+        check_undo(fs, change_strange_names(self, operation), keep_snapshot)
 
     def test_a_restore_is_reported_once_when_it_is_done(self, fs: SnapshotBackend) -> None:
-        fs.write("file", "then")
-        kept = fs.snapshot()
-        fs.write("file", "now")
-        fs.write("dir/other", "")
-        received: list[tuple[FilesystemEvent, str]] = []
-        fs.subscribe(lambda event: received.append((event, fs.read("file").content)))
-        fs.restore(kept)
-        assert received == [(StateReplaced("restore", kept.commit_ref), "then")]
+        [(event, text, count)] = record_undo(fs, keep_snapshot)
+        assert isinstance(event, StateReplaced)
+        assert (event.reason, text, count) == ("restore", "then", 1)
 
     def test_a_refused_restore_is_not_reported(self, fs: SnapshotBackend) -> None:
         received = record_events(fs)
-        unknown = replace(fs.snapshot(), snapshot_id=uuid4(), commit_ref="0" * 40)
         with pytest.raises(SnapshotRestoreError):
-            fs.restore(unknown)
+            fs.restore(unknown_snapshot(fs.snapshot()))
         assert received == []
 
     def test_the_quota_counts_what_a_restore_brought_back(self, tmp_path: Path) -> None:
-        fs = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=3))
-        assert isinstance(fs, SnapshotableFilesystem)
-        fs.write("a", "1234567890")
-        kept = fs.snapshot()
-        fs.delete("a")
-        fs.write("b", "1")
-        fs.restore(kept)
-        with pytest.raises(LimitExceededError, match="quota"):
-            fs.write("c", "1")
-        assert [entry.name for entry in fs.list()] == ["a"]
+        check_quota(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
 
     def test_what_a_restore_took_away_makes_room(self, tmp_path: Path) -> None:
-        fs = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=2))
-        assert isinstance(fs, SnapshotableFilesystem)
-        kept = fs.snapshot()
-        fs.write("dir/a", "1234567890")
-        fs.restore(kept)
-        fs.write("dir/b", "1234567890")
-        assert fs.read("dir/b").content == "1234567890"
+        check_room(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
 
     def test_a_read_only_filesystem_is_not_restored(self, fs: SnapshotBackend) -> None:
         kept = fs.snapshot()
@@ -458,5 +408,6 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert frozen.read("file").content == "text"
 
 
-def _make_unknown(kept: FilesystemSnapshot) -> FilesystemSnapshot:
-    return replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)
+def _keep(fs: BaseFilesystem) -> Undo:
+    assert isinstance(fs, SnapshotableFilesystem)
+    return keep_snapshot(fs)

@@ -12,14 +12,20 @@ import pytest
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
-from weakincentives.filesystem.testing.contract import (
-    EVERY_BYTE,
-    NAMES,
-    ConformanceSuite,
+from weakincentives.filesystem.testing.changes import (
+    CASE_CHANGE,
+    CHANGES,
+    NAME_CHANGE,
+    SAMPLE_CHANGE,
+    Change,
+    Undo,
     change_sample,
-    read_state,
+    check_later_changes,
+    check_results,
+    check_undo,
     write_sample,
 )
+from weakincentives.filesystem.testing.contract import ConformanceSuite, read_state
 from weakincentives.filesystem.testing.threads import (
     check_while_running,
     run_alongside,
@@ -28,17 +34,22 @@ from weakincentives.filesystem.testing.threads import (
 from weakincentives.serde import decode, encode
 
 _ROUNDS = 6
-_CONTENTS = {
-    "nothing": b"",
-    "every byte": EVERY_BYTE,
-    "line ends": b"a\r\nb\rc\n\n",
-    "no last newline": b"a\nb",
-    "byte order mark": b"\xef\xbb\xbfa\n",
-    "no text": b"\xff\xfe\0\xe9",
-    "head of a blob": b"blob 3\0abc",
-    "keyword of git": b"$Id$\n",
-    "long": b"x" * 40_000,
+_COPY_METHODS: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
+    "json": lambda kept: decode(encode(kept), FilesystemSnapshot),
+    "pickle": lambda kept: pickle.loads(pickle.dumps(kept)),
+    "copy": copy.deepcopy,
 }
+
+
+def keep_snapshot(fs: SnapshotableFilesystem) -> Undo:
+    """Keep the state as a snapshot."""
+    kept = fs.snapshot()
+    return lambda: fs.restore(kept)
+
+
+def unknown_snapshot(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+    """Return a snapshot like `kept` that nothing was kept for."""
+    return replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)
 
 
 class SnapshotTests(ConformanceSuite):
@@ -47,99 +58,22 @@ class SnapshotTests(ConformanceSuite):
     def test_the_filesystem_is_snapshotable(self, fs: SnapshotableFilesystem) -> None:
         assert isinstance(fs, SnapshotableFilesystem)
 
-    def test_everything_comes_back_and_nothing_else_stays(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
-        fs.restore(kept)
-        assert read_state(fs) == before
-
-    @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
-    def test_any_bytes_come_back(self, fs: SnapshotableFilesystem, content: bytes) -> None:
-        fs.write_bytes("changed", content)
-        fs.write_bytes("deleted", content)
-        kept = fs.snapshot()
-        fs.write_bytes("changed", bytes(len(content)) + b"!")
-        fs.delete("deleted")
-        fs.restore(kept)
-        assert fs.read_bytes("changed").content == content
-        assert fs.read_bytes("deleted").content == content
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    def test_everything_comes_back_and_nothing_else_stays(
+        self, fs: SnapshotableFilesystem, change: Change
+    ) -> None:
+        check_undo(fs, change, keep_snapshot)
 
     def test_any_name_comes_back(self, fs: SnapshotableFilesystem) -> None:
-        for name in NAMES:
-            fs.write(f"{name}/{name}", name)
-        kept = fs.snapshot()
-        for name in NAMES:
-            fs.delete(name, recursive=True)
-        fs.restore(kept)
-        assert {name: fs.read(f"{name}/{name}").content for name in NAMES} == {
-            name: name for name in NAMES
-        }
+        check_undo(fs, NAME_CHANGE, keep_snapshot)
 
     def test_names_that_differ_in_case_come_back(self, fs: SnapshotableFilesystem) -> None:
-        fs.write("name", "lower")
-        fs.write("NAME", "upper")
-        kept = fs.snapshot()
-        fs.delete("name")
-        fs.write("NAME", "changed")
-        fs.restore(kept)
-        assert (fs.read("name").content, fs.read("NAME").content) == ("lower", "upper")
-
-    def test_empty_directories_come_back(self, fs: SnapshotableFilesystem) -> None:
-        fs.mkdir("kept")
-        fs.mkdir("deleted/below")
-        kept = fs.snapshot()
-        fs.delete("deleted", recursive=True)
-        fs.write("kept/file", "")
-        fs.restore(kept)
-        assert [match.path for match in fs.glob("**/")] == ["deleted", "deleted/below", "kept"]
-        assert fs.list("kept") == fs.list("deleted/below") == ()
-
-    def test_new_empty_directories_are_gone(self, fs: SnapshotableFilesystem) -> None:
-        fs.mkdir("dir")
-        kept = fs.snapshot()
-        fs.mkdir("dir/new")
-        fs.mkdir("new/below")
-        fs.restore(kept)
-        assert [match.path for match in fs.glob("**/")] == ["dir"]
-
-    def test_what_changed_its_kind_changes_back(self, fs: SnapshotableFilesystem) -> None:
-        fs.write("dir/below", "file below a directory")
-        fs.write("file", "file")
-        kept = fs.snapshot()
-        fs.delete("dir", recursive=True)
-        fs.write("dir", "file")
-        fs.delete("file")
-        fs.write("file/below", "file below a directory")
-        fs.restore(kept)
-        assert fs.read("dir/below").content == "file below a directory"
-        assert fs.read("file").content == "file"
-
-    def test_the_deepest_path_comes_back(self, fs: SnapshotableFilesystem) -> None:
-        path = "/".join("d" * 16)
-        fs.write(path, "deep")
-        kept = fs.snapshot()
-        fs.delete("d", recursive=True)
-        fs.restore(kept)
-        assert fs.read(path).content == "deep"
-
-    def test_the_empty_state_is_a_state(self, fs: SnapshotableFilesystem) -> None:
-        kept = fs.snapshot()
-        write_sample(fs)
-        fs.restore(kept)
-        assert fs.list() == ()
+        check_undo(fs, CASE_CHANGE, keep_snapshot)
 
     def test_keeping_a_state_does_not_change_it(self, fs: SnapshotableFilesystem) -> None:
         write_sample(fs)
         before = read_state(fs)
         fs.snapshot(tag="tag")
-        assert read_state(fs) == before
-
-    def test_a_restore_to_the_present_changes_nothing(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        fs.restore(fs.snapshot())
         assert read_state(fs) == before
 
     def test_many_snapshots_come_back_in_any_order(self, fs: SnapshotableFilesystem) -> None:
@@ -186,33 +120,12 @@ class SnapshotTests(ConformanceSuite):
         assert read_state(fs) == after
 
     def test_a_restored_state_can_be_changed(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
-        fs.restore(kept)
-        fs.write("README.md", ".", mode="append")
-        fs.write("empty/below/file", "text")
-        fs.delete("src/data.bin")
-        fs.delete("vendor", recursive=True)
-        assert fs.read("README.md").content == "# Read me."
-        assert [match.path for match in fs.glob("[!.]*/**")] == [
-            "empty/below/file",
-            "src/main.py",
-            "src/nothing",
-        ]
+        check_later_changes(fs, keep_snapshot)
 
     def test_pages_hashes_and_searches_are_of_the_restored_state(
         self, fs: SnapshotableFilesystem
     ) -> None:
-        fs.write("file", "one\ntwo\nthree\n")
-        hashed = fs.stat("file").content_hash
-        kept = fs.snapshot()
-        fs.write("file", "four\nfive\nsix\n")
-        assert fs.read("file", offset=1).content == "five\nsix\n"
-        fs.restore(kept)
-        assert fs.read("file", offset=1).content == "two\nthree\n"
-        assert (fs.stat("file").size_bytes, fs.stat("file").content_hash) == (14, hashed)
-        assert [match.line_number for match in fs.grep("t")] == [2, 3]
+        check_results(fs, keep_snapshot)
 
     def test_the_value_has_date_root_and_tag(self, fs: SnapshotableFilesystem) -> None:
         kept = fs.snapshot(tag="before")
@@ -229,39 +142,31 @@ class SnapshotTests(ConformanceSuite):
         assert len({each.snapshot_id for each in kept}) == 4
         assert len({each.commit_ref for each in kept}) == 4
 
-    @pytest.mark.parametrize("how", ["json", "pickle", "copy"])
+    @pytest.mark.parametrize("copied", _COPY_METHODS.values(), ids=_COPY_METHODS)
     def test_a_stored_value_restores_when_the_first_one_is_gone(
-        self, fs: SnapshotableFilesystem, how: str
+        self,
+        fs: SnapshotableFilesystem,
+        copied: Callable[[FilesystemSnapshot], FilesystemSnapshot],
     ) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        stored = _COPY_METHODS[how](fs.snapshot(tag="kept by nobody"))
-        gc.collect()
-        change_sample(fs)
-        fs.snapshot()
-        fs.restore(stored)
-        assert read_state(fs) == before
+        def keep(fs: SnapshotableFilesystem) -> Undo:
+            kept = fs.snapshot(tag="é")
+            stored = copied(kept)
+            assert stored == kept
+            del kept
+            gc.collect()
+            fs.snapshot()
+            return lambda: fs.restore(stored)
+
+        check_undo(fs, SAMPLE_CHANGE, keep)
 
     def test_a_value_without_the_place_of_its_store_restores(
         self, fs: SnapshotableFilesystem
     ) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
-        fs.restore(replace(kept, git_dir=None))
-        assert read_state(fs) == before
+        def keep(fs: SnapshotableFilesystem) -> Undo:
+            kept = replace(fs.snapshot(), git_dir=None)
+            return lambda: fs.restore(kept)
 
-    @pytest.mark.parametrize("how", ["json", "pickle", "copy"])
-    def test_a_value_that_was_stored_restores(self, fs: SnapshotableFilesystem, how: str) -> None:
-        write_sample(fs)
-        before = read_state(fs)
-        kept = fs.snapshot(tag="é")
-        stored = _COPY_METHODS[how](kept)
-        change_sample(fs)
-        fs.restore(stored)
-        assert read_state(fs) == before
-        assert stored == kept
+        check_undo(fs, SAMPLE_CHANGE, keep)
 
     def test_an_unknown_snapshot_is_refused_and_changes_nothing(
         self, fs: SnapshotableFilesystem
@@ -269,9 +174,8 @@ class SnapshotTests(ConformanceSuite):
         fs.write("file", "one")
         kept = fs.snapshot()
         fs.write("file", "two")
-        unknown = replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.restore(unknown)
+            fs.restore(unknown_snapshot(kept))
         assert fs.read("file").content == "two"
 
     def test_a_snapshot_of_another_workspace_is_refused_and_changes_nothing(
@@ -330,18 +234,3 @@ class SnapshotTests(ConformanceSuite):
         for writer, each in enumerate(kept):
             fs.restore(each)
             assert fs.read(f"{writer}/file").content == each.tag == str(writer)
-
-
-def _copy_by_json(kept: FilesystemSnapshot) -> FilesystemSnapshot:
-    return decode(encode(kept), FilesystemSnapshot)
-
-
-def _copy_by_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
-    return pickle.loads(pickle.dumps(kept))
-
-
-_COPY_METHODS: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
-    "json": _copy_by_json,
-    "pickle": _copy_by_pickle,
-    "copy": copy.deepcopy,
-}

@@ -38,7 +38,8 @@ from weakincentives.filesystem.testing.write import (
     WritingTests,
 )
 
-PROTOCOL_SUITES = (
+
+class FilesystemProtocolTests(
     ReadingTests,
     BytesTests,
     StatTests,
@@ -52,7 +53,11 @@ PROTOCOL_SUITES = (
     GlobTests,
     GrepTests,
     GrepScopeTests,
-)
+):
+    """The tests that every backend must pass: the whole protocol, with the default limits."""
+
+
+PROTOCOL_SUITES = FilesystemProtocolTests.__bases__
 CAPABILITY_SUITES = (
     TextTests,
     EventTests,
@@ -73,21 +78,3 @@ CAPABILITY_SUITES = (
     MountTests,
     MountRuleTests,
 )
-
-
-class FilesystemProtocolTests(
-    ReadingTests,
-    BytesTests,
-    StatTests,
-    ListTests,
-    WritingTests,
-    WriteLimitTests,
-    DeleteTests,
-    DirectoryTests,
-    PathTests,
-    NameTests,
-    GlobTests,
-    GrepTests,
-    GrepScopeTests,
-):
-    """The tests that every backend must pass: the whole protocol, with the default limits."""

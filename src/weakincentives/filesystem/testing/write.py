@@ -100,30 +100,6 @@ class WritingTests(ConformanceSuite):
         fs.write("a/file", "text", create_parents=False)
         assert fs.read("a/file").content == "text"
 
-    @pytest.mark.parametrize("create_parents", [True, False])
-    @pytest.mark.parametrize("path", ["file/below", "file/x/below"])
-    def test_a_write_below_a_file_is_refused(
-        self, fs: Filesystem, path: str, *, create_parents: bool
-    ) -> None:
-        fs.write("file", "old")
-        with pytest.raises(NotADirectoryError):
-            fs.write(path, "new", create_parents=create_parents)
-        assert fs.read("file").content == "old"
-
-    @pytest.mark.parametrize("mode", ["create", "overwrite", "append"])
-    def test_a_write_to_a_directory_is_refused(self, fs: Filesystem, mode: str) -> None:
-        fs.write("dir/file", "old")
-        with pytest.raises(IsADirectoryError):
-            fs.write("dir", "new", mode=mode)  # pyright: ignore[reportArgumentType] # a parameter
-        assert fs.read("dir/file").content == "old"
-
-    @pytest.mark.parametrize("path", [".", "/", "", "dir/.."])
-    def test_a_write_to_the_root_is_refused(self, fs: Filesystem, path: str) -> None:
-        with pytest.raises(ValueError, match="Cannot write to root"):
-            fs.write(path, "text")
-        with pytest.raises(ValueError, match="Cannot write to root"):
-            fs.write_bytes(path, b"text")
-
     def test_text_that_utf_8_cannot_store_is_refused(self, fs: Filesystem) -> None:
         with pytest.raises(ValueError, match="surrogate"):
             fs.write("file", "a\ud800b")

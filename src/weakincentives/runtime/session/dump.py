@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
-from uuid import uuid5
+from uuid import uuid4, uuid5
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
@@ -30,6 +30,7 @@ from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session.dump_format import (
     FORMAT,
+    MAX_DUMP_BYTES,
     VERSION,
     DumpedSession,
     DumpFiles,
@@ -37,55 +38,72 @@ from weakincentives.runtime.session.dump_format import (
     describe_archive,
     dump_error,
     encode_dump,
-    open_dump,
-    read_snapshots,
+    line_error,
+    read_dump,
     write_text,
 )
 from weakincentives.runtime.session.session import Session
-from weakincentives.runtime.session.snapshots import Snapshot, Types, Unknown
+from weakincentives.runtime.session.snapshots import (
+    LoadedSlices,
+    Snapshot,
+    SnapshotFormatError,
+    StoredSession,
+    Types,
+    Unknown,
+    find_imported_type,
+    load_slices,
+)
 
-MAX_DUMP_BYTES = 1024**3
 _MAX_ATTEMPTS = 3
 _LABEL = "session_id"
 _NO_ROOT = "/"  # the root if there is no workspace on disk
 
-CapturedSession: TypeAlias = tuple[DumpedSession, Snapshot]
-"""A session at one moment; its parent is the place among those captured with it."""
+CapturedSession: TypeAlias = tuple[Session, Snapshot]
+"""A session at one moment."""
 
 
-def capture_sessions(session: Session, date: datetime | None = None) -> list[CapturedSession]:
+def capture_sessions(session: Session) -> list[CapturedSession]:
     """Return a session and its descendants, parents first; each is captured atomically."""
     found: list[CapturedSession] = []
-    pending: list[tuple[Session, int | None]] = [(session, None)]
+    pending = [session]
     while pending:
-        each, parent = pending.pop()
-        pending += [(child, len(found)) for child in reversed(each.children)]
-        snapshot = each.snapshot()
-        if date is not None:
-            # an ID derived from the date, so that the same state gives the same bytes
-            identity = uuid5(each.session_id, date.isoformat())
-            snapshot = replace(snapshot, snapshot_id=identity, created_at=date)
-        entry = DumpedSession(
-            each.session_id, snapshot.snapshot_id, parent, each.created_at, dict(each.tags)
-        )
-        found.append((entry, snapshot))
+        each = pending.pop()
+        pending += reversed(each.children)
+        found.append((each, each.snapshot()))
     return found
 
 
-def rebuild_session(captured: Iterable[CapturedSession], bus: EventBus | None) -> Session:
-    """Return the root of a stored tree, parents first; only the root uses `bus`."""
+def rebuild_session(
+    stored: Iterable[StoredSession],
+    loaded: Iterable[LoadedSlices],
+    parents: Iterable[int | None],
+    bus: EventBus | None = None,
+) -> Session:
+    """Return the root of a stored tree; `parents` are places, each before its children.
+
+    Only the root uses `bus`.
+    """
     rebuilt: list[Session] = []
-    for entry, snapshot in captured:
+    for each, (slices, logs), parent in zip(stored, loaded, parents, strict=True):
         session = Session(
-            bus=bus if entry.parent is None else None,
-            parent=None if entry.parent is None else rebuilt[entry.parent],
-            session_id=entry.session_id,
-            created_at=entry.created_at,
-            tags=entry.tags,
+            bus=bus if parent is None else None,
+            parent=None if parent is None else rebuilt[parent],
+            session_id=each.session_id,
+            created_at=each.created_at,
+            tags=each.tags,
         )
-        for kind in snapshot.slices:
-            session.install(kind, log=kind in snapshot.logs)
-        session.restore(snapshot, preserve_logs=False)
+        for kind in slices:
+            session.install(kind, log=kind in logs)
+        session.restore(
+            Snapshot(
+                snapshot_id=uuid4(),
+                session_id=each.session_id,
+                created_at=each.created_at,
+                slices=slices,
+                logs=logs,
+            ),
+            preserve_logs=False,
+        )
         rebuilt.append(session)
     return rebuilt[0]
 
@@ -141,7 +159,7 @@ def dump_session_tree(
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
     date = (created_at or SYSTEM_CLOCK.now()).astimezone(UTC)
     name = _dump_name(session)
-    captured = capture_sessions(session, date)
+    captured = capture_sessions(session)
     filesystem = _filesystem_of(filesystem_section)
     has_items = any(items for _, each in captured for items in each.slices.values())
     if not has_items and (filesystem is None or not filesystem.list(".")):
@@ -154,8 +172,9 @@ def dump_session_tree(
             seal(staged)
             found = describe_archive(staged)
         text = staged.with_suffix(".jsonl")
-        header = DumpHeader(FORMAT, VERSION, date, found, [entry for entry, _ in captured])
-        write_text(text, encode_dump(header, [snapshot for _, snapshot in captured]))
+        entries, snapshots = _date_sessions(captured, date)
+        header = DumpHeader(FORMAT, VERSION, date, found, entries)
+        write_text(text, encode_dump(header, snapshots))
         files.publish(text, None if found is None else staged)
     return files.text
 
@@ -247,14 +266,15 @@ class _Load:
         raise dump_error(files.text, "Dump keeps being replaced", "load it when that has stopped")
 
     def _run_once(self, files: DumpFiles, types: Types) -> LoadedDump:
-        path, header = files.find(text_only=self.session_only)
-        with open_dump(path) as file:
-            if os.fstat(file.fileno()).st_size > self.max_bytes:
-                fact = f"Dump is larger than {self.max_bytes} bytes"
-                raise dump_error(path, fact, "allow more: max_bytes=")
-            file.readline()
-            snapshots = read_snapshots(path, file, header, types, self.unknown)
-        session = rebuild_session(zip(header.sessions, snapshots, strict=True), self.bus)
+        header, stored = read_dump(files, text_only=self.session_only, max_bytes=self.max_bytes)
+        loaded: list[LoadedSlices] = []
+        for number, each in enumerate(stored, 2):
+            try:
+                loaded.append(load_slices(each.slices, types, find_imported_type, self.unknown))
+            except SnapshotFormatError as error:
+                raise line_error(files.text, number, error) from error
+        parents = [each.parent for each in header.sessions]
+        session = rebuild_session(stored, loaded, parents, self.bus)
         if header.archive is None or self.session_only or self.filesystem is None:
             return LoadedDump(session, None, header.created_at)
         try:
@@ -263,6 +283,25 @@ class _Load:
             remedy = "allow more with archive_limits=, or dump the session again"
             raise dump_error(files.archive, str(error), remedy) from error
         return LoadedDump(session, self.filesystem, header.created_at)
+
+
+def _date_sessions(
+    captured: Iterable[CapturedSession], date: datetime
+) -> tuple[list[DumpedSession], list[Snapshot]]:
+    """Return the entries of a header, and the snapshots that follow it.
+
+    Their IDs are derived from the date, so that the same state gives the same bytes.
+    """
+    entries: list[DumpedSession] = []
+    snapshots: list[Snapshot] = []
+    places: dict[Session | None, int] = {}
+    for each, snapshot in captured:
+        identity = uuid5(each.session_id, date.isoformat())
+        known = places.get(each.parent), each.created_at, dict(each.tags)
+        entries.append(DumpedSession(each.session_id, identity, *known))
+        snapshots.append(replace(snapshot, snapshot_id=identity, created_at=date))
+        places[each] = len(places)
+    return entries, snapshots
 
 
 def _dump_name(session: Session) -> str:

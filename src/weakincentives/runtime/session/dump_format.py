@@ -31,19 +31,18 @@ from weakincentives.posix import fault_point, open_regular, os_error, sync_direc
 from weakincentives.runtime.session.snapshots import (
     Snapshot,
     SnapshotFormatError,
-    Types,
-    Unknown,
+    StoredSession,
     UnknownTypeError,
     VersionError,
     check_version,
     encode_snapshot,
-    find_imported_type,
-    read_snapshot,
+    read_document,
 )
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-dump"
 VERSION = 1
+MAX_DUMP_BYTES = 1024**3
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 _MAX_HEADER = 64 * 1024**2  # bytes; a file without line breaks is not read completely
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -136,35 +135,53 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
     return header
 
 
-def read_snapshots(
-    path: Path, file: BinaryIO, header: DumpHeader, types: Types, unknown: Unknown
-) -> list[Snapshot]:
-    """Return the snapshots that follow the header.
+def read_dump(
+    files: "DumpFiles", *, text_only: bool = False, max_bytes: int = MAX_DUMP_BYTES
+) -> tuple[DumpHeader, list[StoredSession]]:
+    """Return the header and the sessions of a dump, parents first; no types are needed.
+
+    With `text_only` the archive is not checked.
 
     Raises:
-        DumpError: The dump is truncated or damaged, or has a slice whose type is neither in
-            `types` nor a dataclass of an imported module.
+        FileNotFoundError: There is no dump.
+        DumpError: It is not a dump, truncated, damaged, or of another version.
     """
-    found: list[Snapshot] = []
+    path, header = files.find(text_only=text_only)
+    with open_dump(path) as file:
+        if os.fstat(file.fileno()).st_size > max_bytes:
+            fact = f"Dump is larger than {max_bytes} bytes"
+            raise dump_error(path, fact, "allow more: max_bytes=")
+        file.readline()
+        return header, _read_sessions(path, file, header)
+
+
+def _read_sessions(path: Path, file: BinaryIO, header: DumpHeader) -> list[StoredSession]:
+    """Return the sessions that follow the header."""
+    found: list[StoredSession] = []
     size = os.fstat(file.fileno()).st_size  # no line is longer, even if the file grows
-    for expected in header.sessions:
+    for number, each in enumerate(header.sessions, 2):
         line = file.readline(size)
         if not line.endswith(b"\n"):
             count = len(header.sessions)
             raise dump_error(path, f"Dump is truncated after {len(found)} of {count} sessions")
-        number = len(found) + 2
         try:
-            snapshot = read_snapshot(line, types, find=find_imported_type, unknown=unknown)
+            document = read_document(line)
         except SnapshotFormatError as error:
-            fact = f"Line {number} of the dump: {error}"
-            raise dump_error(path, fact, _remedy(error)) from error
-        identity = snapshot.session_id, snapshot.snapshot_id
-        if identity != (expected.session_id, expected.snapshot_id):
+            raise line_error(path, number, error) from error
+        if (document.session_id, document.snapshot_id) != (each.session_id, each.snapshot_id):
             raise dump_error(path, f"Line {number} of the dump belongs to another dump")
-        found.append(snapshot)
+        parent = None if each.parent is None else found[each.parent].session_id
+        found.append(
+            StoredSession(each.session_id, parent, each.created_at, each.tags, document.stored)
+        )
     if file.read(1):
         raise dump_error(path, f"Dump continues after its last session, line {len(found) + 1}")
     return found
+
+
+def line_error(path: Path, number: int, error: SnapshotFormatError) -> DumpError:
+    """Return the error for a session that cannot be read or loaded."""
+    return dump_error(path, f"Line {number} of the dump: {error}", _remedy(error))
 
 
 def _remedy(error: SnapshotFormatError, otherwise: str = _COPY_AGAIN) -> str:

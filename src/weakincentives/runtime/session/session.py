@@ -4,7 +4,9 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from threading import Lock, RLock
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
@@ -21,7 +23,19 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
-from weakincentives.runtime.session.reducers import Method, Reducer, append_all, check_slice_type
+from weakincentives.runtime.session.reducers import (
+    DEFAULT_DEFINITION,
+    Definition,
+    ItemsByType,
+    Method,
+    Reducer,
+    SliceOperation,
+    State,
+    append_all,
+    check_items,
+    check_slice_type,
+    create_fold,
+)
 from weakincentives.runtime.session.snapshots import Slices, Snapshot
 from weakincentives.runtime.session.store import Draft, SessionSavepoint, Store
 
@@ -97,7 +111,13 @@ class Slice(Generic[T]):
         Raises:
             TypeError: The item has another type.
         """
-        self._store.append(self._kind, item)
+        check_items((item,), self._kind, None)
+        kind, owner = self._kind, self._store.owner
+
+        def add(state: State) -> State:
+            return state.with_items({kind: state.get(kind).with_item(item, owner)})
+
+        self._store.change(SliceOperation(kind, add))
 
     def seed(self, items: Iterable[T] | T) -> None:
         """Replace all items by `items`: several, or a single one.
@@ -106,11 +126,13 @@ class Slice(Generic[T]):
             TypeError: An item has another type.
         """
         several: Any = (items,) if isinstance(items, self._kind) else items
-        self._store.replace_items(self._kind, several)
+        new: ItemsByType = {self._kind: check_items(tuple(several), self._kind, self._store.owner)}
+        operation = SliceOperation(self._kind, partial(State.with_items, items=new))
+        self._store.change(operation, removes=True)
 
     def clear(self) -> None:
         """Remove all items."""
-        self._store.replace_items(self._kind, ())
+        self.seed(())
 
     @overload
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None: ...
@@ -127,7 +149,14 @@ class Slice(Generic[T]):
         Raises:
             TypeError: The reducer stores events whose type is not that of the slice.
         """
-        self._store.register(self._kind, event_type, reducer)
+        kind, fold = self._kind, create_fold(self._kind, event_type, reducer)
+
+        def add_reducer(state: State) -> State:
+            known = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION)
+            reducers = {**known.reducers, event_type: fold}
+            return state.with_definition(kind, replace(known, reducers=reducers))
+
+        self._store.change(SliceOperation(kind, add_reducer))
 
     def dispatch(self, event: object) -> PublishResult:
         """Publish an event on the session's bus, for every slice and subscriber."""
@@ -181,8 +210,7 @@ class Session:
         self._children: tuple[Session, ...] = ()
         self._store = Store()
         for kind in LOG_TYPES:
-            self._store.install(kind, None, log=True)
-            self._store.register(kind, kind, append_all)
+            self.install(kind, reducers={kind: append_all}, log=True)
         _Feed(self._store, self._bus, self._session_id)
         self._parent = parent
         if parent is not None:
@@ -268,7 +296,18 @@ class Session:
             TypeError: The type is not a frozen dataclass, or `initial` has another type.
         """
         new_slice = self[kind]
-        self._store.install(kind, _initial_factory(kind, initial), refresh, log=log)
+        make = _initial_factory(kind, initial)
+        first = None if make is None else check_items((make(),), kind, self._store.owner)
+
+        def define(state: State) -> State:
+            reducers = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION).reducers
+            state = state.with_definition(kind, Definition(make, log, refresh, reducers))
+            return state if first is None or state.get(kind) else state.with_items({kind: first})
+
+        if log or refresh is not None:
+            self._store.change_trunk(define)
+        else:
+            self._store.change(SliceOperation(kind, define))
         for event_type, reducer in (reducers or {}).items():
             new_slice.register(event_type, reducer)
         return new_slice
@@ -301,7 +340,11 @@ class Session:
             logs=logs,
         )
         if tag is not None:
-            self._store.tag(tag, snapshot)
+
+            def set_tag(state: State) -> State:
+                return state._replace(tags={**state.tags, tag: snapshot})
+
+            self._store.change(SliceOperation(str, set_tag))  # no slice has this type
         return snapshot
 
     def restore(

@@ -5,7 +5,7 @@ the caller passes and those of this package: nothing that the data names is impo
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -97,6 +97,10 @@ class Slices(Mapping[type[Any], tuple[Any, ...]]):
         return f"Slices({', '.join(counts)})"
 
 
+LoadedSlices: TypeAlias = tuple[Slices, frozenset[type[Any]]]
+"""Typed slices, and the types of those that are logs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All slices of a session at one moment."""
@@ -143,45 +147,76 @@ class Snapshot:
             SnapshotFormatError: It is not a snapshot, has another version, or has a slice
                 whose type is not among `types`.
         """
-        return read_snapshot(text, types)
+        document = read_document(text)
+        slices, logs = load_slices(document.stored, types)
+        return cls(
+            snapshot_id=document.snapshot_id,
+            session_id=document.session_id,
+            created_at=document.created_at,
+            tag=document.tag,
+            slices=slices,
+            logs=logs,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSlice:
-    """A slice as it is stored, under the name of its type."""
+class StoredSlice:
+    """A slice as it is stored: items that are JSON values, or become some."""
 
-    type: str
     log: bool
     items: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class StoredSession:
+    """A session as it is stored, with its slices by the names of their types."""
+
+    session_id: UUID
+    parent_id: UUID | None
+    created_at: datetime
+    tags: Mapping[str, str]
+    slices: Mapping[str, StoredSlice]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedSlice:
+    type: str
+    log: bool
+    items: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDocument:
+    """The JSON of a snapshot, whose items are JSON values."""
+
     format: str
     version: int
     snapshot_id: UUID
     session_id: UUID
     created_at: datetime
     tag: str | None
-    slices: list[NamedSlice]
+    slices: list[_NamedSlice]
+
+    @property
+    def stored(self) -> dict[str, StoredSlice]:
+        """The slices by the names of their types."""
+        return {each.type: StoredSlice(each.log, each.items) for each in self.slices}
 
 
-def list_slices(
-    slices: Mapping[type[Any], tuple[Any, ...]], logs: Collection[type[Any]]
-) -> list[NamedSlice]:
+def store_slices(snapshot: Snapshot) -> dict[str, StoredSlice]:
     """Return slices as they are stored, sorted by name; unknown data is in its own slices again."""
     found = {
-        type_name(kind): NamedSlice(type_name(kind), kind in logs, items)
-        for kind, items in slices.items()
+        type_name(kind): StoredSlice(kind in snapshot.logs, items)
+        for kind, items in snapshot.slices.items()
         if kind is not UnknownItem
     }
     unknown: dict[str, list[UnknownItem]] = {}
-    for each in slices.get(UnknownItem, ()):
+    for each in snapshot.slices.get(UnknownItem, ()):
         unknown.setdefault(each.type, []).append(each)
     for name, items in unknown.items():
         known = found[name].items if name in found else ()
-        found[name] = NamedSlice(name, items[0].log, (*known, *(each.data for each in items)))
-    return [found[name] for name in sorted(found)]
+        found[name] = StoredSlice(items[0].log, (*known, *(each.data for each in items)))
+    return dict(sorted(found.items()))
 
 
 def encode_snapshot(snapshot: Snapshot) -> Iterator[bytes]:
@@ -201,10 +236,10 @@ def encode_snapshot(snapshot: Snapshot) -> Iterator[bytes]:
     _check_types(snapshot)
     yield encode(head)[:-1] + b',"slices":['
     comma = b""
-    for each in list_slices(snapshot.slices, snapshot.logs):
-        start = {"type": each.type, "log": each.log}
+    for name, each in store_slices(snapshot).items():
+        start = {"type": name, "log": each.log}
         yield comma + encode(start)[:-1] + b',"items":['
-        yield from _encode_items(each)
+        yield from _encode_items(name, each.items)
         yield b"]}"
         comma = b","
     yield b"]}"
@@ -218,48 +253,25 @@ def _check_types(snapshot: Snapshot) -> None:
                 raise SerdeError(f"A slice of {name} cannot store a subclass: {each!r}")
 
 
-def _encode_items(stored: NamedSlice) -> Iterator[bytes]:
-    for start in range(0, len(stored.items), _BATCH_SIZE):
+def _encode_items(name: str, items: Sequence[Any]) -> Iterator[bytes]:
+    for start in range(0, len(items), _BATCH_SIZE):
         check_time("Dump")
         try:
-            data = encode(stored.items[start : start + _BATCH_SIZE])
+            data = encode(items[start : start + _BATCH_SIZE])
         except SerdeError as error:
-            raise SerdeError(f"Slice {stored.type!r}: {error}") from error
+            raise SerdeError(f"Slice {name!r}: {error}") from error
         yield (b"," if start else b"") + data[1:-1]
 
 
-def read_snapshot(
-    text: str | bytes,
+def load_slices(
+    stored: Mapping[str, StoredSlice],
     types: Types = (),
-    *,
     find: Callable[[str], type[Any] | None] = lambda _name: None,
     unknown: Unknown = "error",
-) -> Snapshot:
-    """Return the snapshot that `to_json` wrote, like `Snapshot.from_json`.
+) -> LoadedSlices:
+    """Return slices whose items are JSON values as typed ones.
 
     `find` looks up types that are not among `types`.
-    """
-    registry = _build_registry(types)
-    document = _parse_document(text)
-    slices, logs = load_slices(document.slices, registry, find=find, unknown=unknown)
-    return Snapshot(
-        snapshot_id=document.snapshot_id,
-        session_id=document.session_id,
-        created_at=document.created_at,
-        tag=document.tag,
-        slices=slices,
-        logs=logs,
-    )
-
-
-def load_slices(
-    stored: Iterable[NamedSlice],
-    types: Types = (),
-    *,
-    find: Callable[[str], type[Any] | None],
-    unknown: Unknown,
-) -> tuple[Slices, frozenset[type[Any]]]:
-    """Return slices whose items are JSON values as typed ones.
 
     Returns:
         The slices, and the types of those that are logs.
@@ -271,18 +283,18 @@ def load_slices(
     slices: dict[type[Any], Items[Any]] = {}
     logs: set[type[Any]] = set()
     others: list[UnknownItem] = []
-    for each in stored:
-        kind = registry.get(each.type) or find(each.type)
+    for name, each in stored.items():
+        kind = registry.get(name) or find(name)
         if kind in slices:
-            raise SnapshotFormatError(f"Slice type appears twice: {each.type!r}")
+            raise SnapshotFormatError(f"Slice type appears twice: {name!r}")
         try:
             if kind is None:
-                raise UnknownTypeError(each.type)
-            slices[kind] = create_items(_load_items(each, kind))
+                raise UnknownTypeError(name)
+            slices[kind] = create_items(_load_items(name, each.items, kind))
         except SnapshotFormatError:
             if unknown == "error":
                 raise
-            others += [UnknownItem(each.type, item, each.log) for item in each.items]
+            others += [UnknownItem(name, item, each.log) for item in each.items]
             continue
         if each.log:
             logs.add(kind)
@@ -328,13 +340,20 @@ def _build_registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dic
     return found
 
 
-def _parse_document(text: str | bytes) -> _Document:
+def read_document(text: str | bytes) -> SessionDocument:
+    """Return the JSON of a snapshot that `to_json` wrote, whatever types it names.
+
+    Raises:
+        SnapshotFormatError: It is not a snapshot, has another version, or a type twice.
+    """
     try:
         data = decode(text, object)
         check_version(data, FORMAT, VERSION, "Session snapshot")
-        document = convert(data, _Document)
+        document = convert(data, SessionDocument)
     except SerdeError as error:
         raise SnapshotFormatError(f"Not a session snapshot: {error}") from error
+    if len(document.stored) != len(document.slices):
+        raise SnapshotFormatError("Slice type appears twice")
     if document.created_at.tzinfo is None:
         raise SnapshotFormatError(f"Date has no time zone: {document.created_at.isoformat()!r}")
     return document
@@ -354,9 +373,9 @@ def check_version(data: object, wanted: str, version: int, what: str) -> None:
             raise SnapshotFormatError(f"Not a {what.lower()}: no format {wanted!r} and version")
 
 
-def _load_items(stored: NamedSlice, kind: type[Any]) -> tuple[Any, ...]:
+def _load_items(name: str, items: Sequence[Any], kind: type[Any]) -> tuple[Any, ...]:
     several: Any = tuple[kind, ...]
     try:
-        return convert(stored.items, several)
+        return convert(items, several)
     except SerdeError as error:
-        raise SnapshotFormatError(f"Slice {stored.type!r}: {error}") from error
+        raise SnapshotFormatError(f"Slice {name!r}: {error}") from error

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from threading import Condition, Lock, RLock
@@ -25,28 +25,20 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from weakincentives.errors import WinkError
 from weakincentives.posix import TimeLimitError, check_time, defer_interrupts
 from weakincentives.runtime.session.reducers import (
-    Items,
-    Method,
-    Reducer,
-    ReducerError,
-    check_items,
-    create_fold,
-    create_items,
-)
-from weakincentives.runtime.session.state import (
-    DEFAULT_DEFINITION,
     NO_ITEMS,
     Accepts,
     Definition,
     Definitions,
     FoldEvent,
-    Initial,
+    Items,
     ItemsByType,
     Operation,
+    ReducerError,
     Refresh,
     Restore,
-    SliceOperation,
     State,
+    check_items,
+    create_items,
 )
 
 T = TypeVar("T")
@@ -134,23 +126,21 @@ class Store:
             return self.state
         return draft.view()
 
-    def append(self, kind: type[T], item: T) -> None:
-        """Add one item to a slice."""
-        check_items((item,), kind, None)
+    def change(self, operation: Operation, *, removes: bool = False) -> None:
+        """Apply an operation in this context; `removes` if it replaces the items of logs."""
+        with self.lock:
+            self._check_not_folding()
+            draft = self.open_draft()
+            if draft is None:
+                self.state = self.run(operation, self.state, _accept_all)
+            else:
+                draft.change(operation, removes=removes)
 
-        def add(state: State) -> State:
-            return state.with_items({kind: state.get(kind).with_item(item, self.owner)})
-
-        self._change(SliceOperation(kind, add))
-
-    def replace_items(self, kind: type[T], items: Iterable[T]) -> None:
-        """Replace all items of a slice."""
-        new_items = check_items(tuple(items), kind, self.owner)
-
-        def set_items(state: State) -> State:
-            return state.with_items({kind: new_items})
-
-        self._change(SliceOperation(kind, set_items), removes=True)
+    def change_trunk(self, change: Callable[[State], State]) -> None:
+        """Change a slice that is not part of transactions."""
+        with self.lock:
+            self._check_not_folding()
+            self.state = change(self.state)
 
     def refresh(self, kind: type[Any], make: Refresh) -> None:
         """Replace the items of a slice by the result of `make` on the latest item.
@@ -162,52 +152,15 @@ class Store:
             new = {kind: check_items((make(before.latest()),), kind, self.owner)}
             with self.lock:
                 if self.state.get(kind) is before or attempt == _MAX_ATTEMPTS - 1:
-                    self._change_trunk(partial(State.with_items, items=new))
+                    self.change_trunk(partial(State.with_items, items=new))
                     return
-
-    def register(
-        self,
-        kind: type[T],
-        event_type: type[Any],
-        reducer: Reducer[T, Any] | Method[T, Any],
-    ) -> None:
-        """Fold events of a type into a slice; replace an earlier reducer for that type."""
-        fold = create_fold(kind, event_type, reducer)
-
-        def add_reducer(state: State) -> State:
-            known = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION)
-            reducers = {**known.reducers, event_type: fold}
-            return state.with_definition(kind, replace(known, reducers=reducers))
-
-        self._change(SliceOperation(kind, add_reducer))
-
-    def install(
-        self,
-        kind: type[T],
-        initial: Initial | None = None,
-        refresh: Refresh | None = None,
-        *,
-        log: bool = False,
-    ) -> None:
-        """Define a slice; if it is empty, `initial` creates its first item."""
-        first = None if initial is None else check_items((initial(),), kind, self.owner)
-
-        def define(state: State) -> State:
-            reducers = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION).reducers
-            state = state.with_definition(kind, Definition(initial, log, refresh, reducers))
-            return state if first is None or state.get(kind) else state.with_items({kind: first})
-
-        if log or refresh is not None:
-            self._change_trunk(define)
-        else:
-            self._change(SliceOperation(kind, define))
 
     def fold(self, event: object) -> list[ReducerError]:
         """Fold an event into every slice that has a reducer for it; return the errors."""
         operation = FoldEvent(event, self.owner)
         routes = self.state.definitions.find_routes(type(event))
         if routes or self.open_draft() is not None:
-            self._change(operation)
+            self.change(operation)
         return operation.failures
 
     def savepoint(self) -> SessionSavepoint:
@@ -268,16 +221,8 @@ class Store:
                 is_outdated = any(self.state.get(kind) is not before.get(kind) for kind in mirrors)
                 if is_draft or not is_outdated or attempt == _MAX_ATTEMPTS - 1:
                     operation = Restore(wanted, logs, preserve_logs)
-                    self._change(operation, removes=not preserve_logs)
+                    self.change(operation, removes=not preserve_logs)
                     return
-
-    def tag(self, name: str, snapshot: object) -> None:
-        """Store a snapshot under a name."""
-
-        def set_tag(state: State) -> State:
-            return state._replace(tags={**state.tags, name: snapshot})
-
-        self._change(SliceOperation(str, set_tag))  # no slice has this type
 
     # --- for drafts ---
 
@@ -287,22 +232,6 @@ class Store:
             return operation.apply(state, accepts)
 
     # --- steps ---
-
-    def _change(self, operation: Operation, *, removes: bool = False) -> None:
-        """Apply an operation in this context; `removes` if it replaces the items of logs."""
-        with self.lock:
-            self._check_not_folding()
-            draft = self.open_draft()
-            if draft is None:
-                self.state = self.run(operation, self.state, _accept_all)
-            else:
-                draft.change(operation, removes=removes)
-
-    def _change_trunk(self, change: Callable[[State], State]) -> None:
-        """Change a slice that is not part of transactions."""
-        with self.lock:
-            self._check_not_folding()
-            self.state = change(self.state)
 
     def _create_items(
         self, known: Mapping[type[Any], Definition], items: ItemsByType, *, refresh: bool

@@ -9,14 +9,10 @@ from weakincentives.history import (
     has_steps,
     steps_file,
 )
+from weakincentives.runtime.session.snapshots import StoredSession, StoredSlice
 from weakincentives.runtime.timeline.export import export_history, import_history
-from weakincentives.runtime.timeline.recorder import (
-    SessionRecorder,
-    fork_timeline,
-    record_as,
-)
-from weakincentives.runtime.timeline.sessions import StoredSession, StoredSlice
-from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
+from weakincentives.runtime.timeline.recorder import SessionRecorder, record_as
+from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline, fork_timeline
 from weakincentives.runtime.timeline.title import call_subject, step_command
 
 __all__ = [

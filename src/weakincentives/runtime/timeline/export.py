@@ -25,7 +25,6 @@ from weakincentives.runtime.timeline.timeline import Timeline
 from weakincentives.serde import encode
 
 _PRIVATE = "left_out"  # in the details of a step: what is not recorded, by name
-_MAX_WHOLE = 16 * 1024 * 1024
 
 
 def export_history(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -45,10 +44,11 @@ def export_history(source: str | os.PathLike[str], target: str | os.PathLike[str
     hidden = path.with_name(temporary_name())
     try:
         with (
-            _open_whole(source) as timeline,
+            Timeline(source) as timeline,
             RecordLog(hidden, SIGNATURE) as log,
             TemporaryDirectory(prefix="wink-export-") as directory,
         ):
+            _check_whole(timeline)
             log.append(HEADER, lambda _: encode(timeline.header))
             with PackTransaction(Path(directory), lambda _: False, durable=False) as pack:
                 _copy_objects(timeline, pack)
@@ -74,7 +74,8 @@ def import_history(
         TimelineError: The history is damaged.
         OSError: The directory cannot be written.
     """
-    with _open_whole(source) as timeline:
+    with Timeline(source) as timeline:
+        _check_whole(timeline)
         store = HistoryStore.create(Path(target), Path(root), durable=True)
         try:
             store.append_header(encode(timeline.header))
@@ -89,16 +90,10 @@ def import_history(
             store.close()
 
 
-def _open_whole(source: str | os.PathLike[str]) -> Timeline:
-    """Open a history; raise if steps are lost, so that the others could not keep their numbers."""
-    timeline = Timeline(source)
-    try:
-        if timeline.last != len(timeline.steps):
-            raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
-    except BaseException:
-        timeline.close()
-        raise
-    return timeline
+def _check_whole(timeline: Timeline) -> None:
+    """Raise if steps are lost, so that the others could not keep their numbers."""
+    if timeline.last != len(timeline.steps):
+        raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
 
 
 def _copy_objects(timeline: Timeline, pack: PackTransaction) -> None:
@@ -107,11 +102,7 @@ def _copy_objects(timeline: Timeline, pack: PackTransaction) -> None:
     for step in timeline.steps:
         check_time("Export")
         for each in timeline.object_ids(step.number, known):
-            found = timeline.objects.stream(each)
-            if found.kind == "blob" and found.size > _MAX_WHOLE:
-                pack.add_blob(found.size, found.chunks)
-            else:
-                pack.add(found.kind, b"".join(found.chunks))
+            timeline.objects.copy(each, pack)
 
 
 def _append_step(step: StepRecord, log: RecordLog) -> None:

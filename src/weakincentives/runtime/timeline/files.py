@@ -19,7 +19,6 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.base import State, outermost
-from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
 from weakincentives.filesystem.diff import Change
 from weakincentives.filesystem.host import (
     HostFile,
@@ -29,9 +28,8 @@ from weakincentives.filesystem.host import (
     is_same,
     put_entries,
     select_tree,
-    store_commit_tree,
 )
-from weakincentives.filesystem.manifest import SnapshotManifest
+from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.gitstore import ObjectError
 from weakincentives.history import (
     Edit,
@@ -57,7 +55,7 @@ class FileTracker:
         store: HistoryStore,
         recorded: SnapshotFilesystem | None,
         base: FilesystemSnapshot | None,
-        leave_out: DerivedFiles | None,
+        leave_out: ReproducibleFiles | None,
     ) -> None:
         """Compare with `recorded`, the files as the last step has them.
 
@@ -70,7 +68,8 @@ class FileTracker:
             recorded = _find_base(store, filesystem, base, leave_out)
             is_unchanged = recorded is not None
         if recorded is None:
-            recorded = SnapshotFilesystem(store.objects, empty_tree(store.compute), filesystem.root)
+            tree = put_entries(None, {}, store.compute)
+            recorded = SnapshotFilesystem(store.objects, tree, filesystem.root)
         self._filesystem = filesystem
         self._store = store
         self.recorded: SnapshotFilesystem = recorded
@@ -117,7 +116,8 @@ class FileTracker:
         """
         is_stored = is_stored and self.has_changes
         if is_stored:
-            empty_tree(objects.begin().add)  # the repository must have all that the tree refers to
+            # the repository must have all that the tree refers to
+            put_entries(None, {}, objects.begin().add)
         edits = _store_saved(saved, objects) if saved else self._find_edits(objects)
         entries = {each.path: each.after for each in edits}
         before, tree = self.recorded, self.recorded.tree_id
@@ -223,7 +223,7 @@ class _Workspace(SourceFilesystem):
     def __init__(
         self,
         filesystem: ReadableFilesystem,
-        leave_out: DerivedFiles | None,
+        leave_out: ReproducibleFiles | None,
         known_id: Callable[[str], str | None],
     ) -> None:
         super().__init__(filesystem, () if leave_out is None else leave_out)
@@ -237,7 +237,7 @@ def _find_base(
     store: HistoryStore,
     filesystem: ReadableFilesystem,
     snapshot: FilesystemSnapshot,
-    leave_out: DerivedFiles | None,
+    leave_out: ReproducibleFiles | None,
 ) -> SnapshotFilesystem | None:
     """Return the files of a snapshot whose content is in the history; None if it is not."""
     repository = store.repository
@@ -255,12 +255,6 @@ def _find_base(
     except (ObjectError, SnapshotError) as error:
         _log.warning("Reading the files again to record them: %s", error)
         return None
-
-
-def empty_tree(add: Callable[[str, bytes], str]) -> str:
-    """Return the tree of a workspace without files; `add` stores an object and returns its id."""
-    manifest = SnapshotManifest({}, ())
-    return store_commit_tree(add, add("tree", b""), add("blob", manifest.encode()))
 
 
 def _store_saved(saved: Iterable[PathChange], objects: StepObjects) -> list[Edit]:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -21,18 +20,18 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     ReportsChanges,
 )
-from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host import SnapshotFilesystem
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.history import (
+    Delta,
     PathChange,
     StepKind,
     StepRecord,
-    TimelineError,
     TimelineHeader,
     find_delta,
 )
 from weakincentives.history.log import LogError
-from weakincentives.history.store import HistoryStore, StepObjects, steps_file
+from weakincentives.history.store import HistoryStore, StepObjects
 from weakincentives.posix import no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
@@ -44,16 +43,15 @@ from weakincentives.runtime.events import (
 )
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.dump import CapturedSession, capture_sessions
+from weakincentives.runtime.session.snapshots import StoredSession, StoredSlice, store_slices
 from weakincentives.runtime.timeline.files import FileTracker
-from weakincentives.runtime.timeline.sessions import SessionTracker, describe
-from weakincentives.runtime.timeline.timeline import Timeline
+from weakincentives.runtime.timeline.timeline import Timeline, check_continuable
 from weakincentives.runtime.timeline.title import step_actor, step_title
-from weakincentives.serde import encode, to_builtins
+from weakincentives.serde import SerdeError, encode, to_builtins
 
 _THREAD = "wink-recorder"
 _MAX_VALUE = 256 * 1024  # bytes of a value in a step that is too large
 _NO_ROOT = "/"  # the root if the workspace is not on disk
-_BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
 
 EventT = TypeVar("EventT")
@@ -94,7 +92,7 @@ class SessionRecorder:
         title: str | None = None,
         details: Mapping[str, Any] | None = None,
         undoes: int | None = None,
-        leave_out: DerivedFiles | None = None,
+        leave_out: ReproducibleFiles | None = None,
         base: FilesystemSnapshot | None = None,
         wait: bool = True,
         durable: bool = True,
@@ -138,7 +136,7 @@ class SessionRecorder:
         self._queue: list[_Step] = []  # until then
         self._messages: list[Any] = []
         self._recorded_messages: list[Any] = []
-        self._sessions = SessionTracker()
+        self._sessions = _SessionTracker()
         self._branch = branch
         self.problem: str | None = None
         self._parent: int | None = None
@@ -150,7 +148,7 @@ class SessionRecorder:
         if at is None:
             self._store = HistoryStore.create(self._path, Path(root), durable=durable)
         else:
-            _check_continuable(self._path)
+            check_continuable(self._path)
             self._store = HistoryStore(self._path, read_only=False, durable=durable)
         try:
             recorded = self._append_header(root) if at is None else self._continue_at(at)
@@ -207,7 +205,7 @@ class SessionRecorder:
         """Continue the history after a step; return the files of that step."""
         before = Timeline(self._path, self._store)
         self._tree = before.step(at).tree
-        self._branch = _check_branch(before, at, self._branch)
+        self._branch = before.name_branch(at, self._branch)
         self._messages = list(before.messages(at))
         self._recorded_messages = list(self._messages)
         self._parent, self._last = at, before.last
@@ -219,7 +217,7 @@ class SessionRecorder:
         filesystem: ReadableFilesystem | None,
         recorded: SnapshotFilesystem | None,
         base: FilesystemSnapshot | None,
-        leave_out: DerivedFiles | None,
+        leave_out: ReproducibleFiles | None,
     ) -> None:
         """Append the first step, and what was recorded meanwhile; `recorded` is continued."""
         is_new = recorded is None and filesystem is not None
@@ -285,11 +283,11 @@ class SessionRecorder:
 
     def _start_conversation(self, event: ConversationStarted) -> None:
         with self._lock:
-            self._messages = [describe(to_builtins(each)) for each in event.messages]
+            self._messages = [_describe(to_builtins(each)) for each in event.messages]
 
     def _add_message(self, event: MessageAdded) -> None:
         with self._lock:
-            self._messages.append(describe(to_builtins(event.message)))
+            self._messages.append(_describe(to_builtins(event.message)))
 
     def _handler(self, kind: StepKind) -> Callable[[Any], None]:
         def record(event: Any) -> None:
@@ -372,12 +370,12 @@ class SessionRecorder:
         """Append a step; values of more than `max_size` bytes become a description."""
         messages = found.messages
         if max_size is not None:
-            stored = {id(each): describe(each, max_size) for each in messages}
+            stored = {id(each): _describe(each, max_size) for each in messages}
             messages = [stored[id(each)] for each in messages]
             self._messages = [stored.get(id(each), each) for each in self._messages]
         step = replace(
             step,
-            details=describe(step.details, max_size),
+            details=_describe(step.details, max_size),
             sessions=self._sessions.compare(found.sessions, max_size),
             messages=find_delta(self._recorded_messages, messages),
         )
@@ -395,52 +393,83 @@ class _Step(NamedTuple):
     messages: list[Any]
 
 
-def fork_timeline(
-    path: str | os.PathLike[str],
-    at: int,
-    branch: str | None = None,
-    *,
-    now: Callable[[], datetime] = SYSTEM_CLOCK.now,
-) -> StepRecord:
-    """Add a step that begins a branch after step `at`, and changes nothing; return it.
+class _SessionTracker:
+    """Collects what changed in a session and its descendants."""
 
-    Raises:
-        TimelineError: There is no such step, or the name is taken.
-        OSError: It cannot be written.
-    """
-    _check_continuable(Path(path))
-    with Timeline(path) as before:
-        parent = before.step(at)
-        name = branch or f"branch-{before.last + 1}"
-        _check_branch(before, at, name)
-    step = StepRecord(0, at, "start", now(), f"branch {name}", branch=name, tree=parent.tree)
-    store = HistoryStore(Path(path), read_only=False)
+    def __init__(self) -> None:
+        """Begin with nothing; everything in a session is new."""
+        self._known: Mapping[str, Any] = {}
+        self._latest: Mapping[str, Any] = {}
+        self._described: dict[int, tuple[Any, Any]] = {}  # items that cannot be stored, by identity
+
+    def compare(
+        self, captured: Sequence[CapturedSession], max_item: int | None = None
+    ) -> Delta | None:
+        """Return what changed since the last time; call `accept` once it is stored.
+
+        An item that JSON cannot represent, or that takes more than `max_item` bytes, becomes a
+        description of it.
+        """
+        self._latest = self._store(captured)
+        delta = find_delta(self._known, self._latest)
+        try:
+            if max_item is None:
+                encode(delta)
+                return delta
+        except SerdeError:
+            pass
+        for _, snapshot in captured:
+            for slice_items in snapshot.slices.values():
+                for item in slice_items:
+                    stored = _describe(item, max_item)
+                    if stored is not item:
+                        self._described[id(item)] = item, stored
+        self._latest = self._store(captured)
+        return find_delta(self._known, self._latest)
+
+    def accept(self) -> None:
+        """Compare with the sessions of the last `compare` from now on."""
+        self._known = self._latest
+
+    def _store(self, captured: Sequence[CapturedSession]) -> dict[str, StoredSession]:
+        root = captured[0][0]
+        return {
+            str(session.session_id): StoredSession(
+                session.session_id,
+                None if session is root or session.parent is None else session.parent.session_id,
+                session.created_at,
+                dict(session.tags),
+                {
+                    name: StoredSlice(each.log, self._describe_items(each.items))
+                    for name, each in store_slices(snapshot).items()
+                },
+            )
+            for session, snapshot in captured
+        }
+
+    def _describe_items(self, items: Sequence[Any]) -> Sequence[Any]:
+        if not self._described:
+            return items
+        return tuple(self._described.get(id(each), (each, each))[1] for each in items)
+
+
+def _describe(value: Any, max_size: int | None = None) -> Any:
+    """Return a value, or a description if JSON cannot represent it in `max_size` bytes."""
     try:
-        number = store.append(lambda number: encode(replace(step, number=number)))
-        return replace(step, number=number)
-    finally:
-        store.close()
+        size = len(encode(value))
+    except SerdeError as error:
+        return {"not_serializable": _shorten(value), "reason": str(error)}
+    if max_size is None or size <= max_size:
+        return value
+    return {"too_large": f"This took {size:,} bytes, more than a step can store"}
 
 
-def _check_continuable(path: Path) -> None:
-    """Raise if there is no history, or one that can only be read."""
-    steps_file(path).lstat()
-    if not path.is_dir():
-        raise TimelineError(f"An exported recording cannot be continued: {str(path)!r}")
-
-
-def _check_branch(before: Timeline, at: int, branch: str | None) -> str | None:
-    """Return the name of the branch that begins after a step; None if it goes on.
-
-    Raises:
-        TimelineError: The name is taken or invalid, or the recording can only be read.
-    """
-    if branch is not None and (not _BRANCH.fullmatch(branch) or branch in before.branches):
-        fact = "exists already" if branch in before.branches else "has an invalid name"
-        raise TimelineError(f"Branch {fact}: {branch!r} (letters, digits, '-', '_' and '.')")
-    if branch is None and before.children(at):
-        return f"branch-{before.last + 1}"
-    return branch
+def _shorten(item: Any) -> str:
+    """Return a description of an item; one that is nested too deeply has only its type."""
+    try:
+        return repr(item)
+    except RecursionError:
+        return type(item).__name__
 
 
 def _check_workspace(filesystem: Filesystem | None, path: Path) -> ReadableFilesystem | None:

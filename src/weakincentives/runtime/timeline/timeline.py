@@ -1,20 +1,28 @@
 """A recorded timeline: its steps, and the files, sessions and conversation at each of them."""
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem import DEFAULT_LIMITS, Diff, Limits, diff
+from weakincentives.filesystem import Diff, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state, put_entries
-from weakincentives.gitstore import DIRECTORY, ObjectError, ObjectStore, is_object_id
+from weakincentives.gitstore import (
+    DIRECTORY,
+    ObjectError,
+    ObjectStore,
+    TreeEntry,
+    is_object_id,
+)
 from weakincentives.history import (
     DeltaError,
     EntryState,
@@ -24,16 +32,23 @@ from weakincentives.history import (
     StoredStep,
     TimelineError,
     TimelineHeader,
+    steps_file,
 )
-from weakincentives.runtime.events import EventBus
+from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.session import Session, SnapshotFormatError
-from weakincentives.runtime.session.snapshots import Types, Unknown
-from weakincentives.runtime.timeline.files import empty_tree
-from weakincentives.runtime.timeline.sessions import StoredSession, rebuild
-from weakincentives.serde import SerdeError, convert, decode
+from weakincentives.runtime.session.dump import rebuild_session
+from weakincentives.runtime.session.snapshots import (
+    StoredSession,
+    Types,
+    Unknown,
+    find_imported_type,
+    load_slices,
+)
+from weakincentives.serde import SerdeError, convert, decode, encode
 
 SUFFIX = ".timeline"
 """The suffix of an exported history, which is one file."""
+_BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 MAIN = "main"
 """The name of the first branch."""
 _CACHED_STATES = 4
@@ -164,6 +179,19 @@ class Timeline:
             raise TimelineError(f"There is no branch {name!r}: {str(self.path)!r} has {known}")
         return found
 
+    def name_branch(self, at: int, name: str | None) -> str | None:
+        """Return the name of the branch that begins after a step; None if it goes on.
+
+        Raises:
+            TimelineError: The name is taken or invalid.
+        """
+        if name is not None and (not _BRANCH.fullmatch(name) or name in self.branches):
+            fact = "exists already" if name in self.branches else "has an invalid name"
+            raise TimelineError(f"Branch {fact}: {name!r} (letters, digits, '-', '_' and '.')")
+        if name is None and self.children(at):
+            return f"branch-{self.last + 1}"
+        return name
+
     def entries(self, number: int) -> Mapping[str, EntryState]:
         """Return the entries of the workspace after a step, by path."""
         files = self.files(number)
@@ -178,7 +206,7 @@ class Timeline:
         with self._translate_errors(number):
             return entry_state(files, path)
 
-    def files(self, number: int, *, limits: Limits = DEFAULT_LIMITS) -> SnapshotFilesystem:
+    def files(self, number: int) -> SnapshotFilesystem:
         """Return the files as they were after a step.
 
         Raises:
@@ -186,7 +214,7 @@ class Timeline:
         """
         tree = self._compute_tree(number)
         with self._translate_errors(number):
-            files = self._open(tree, limits)
+            files = self._open(tree)
             if tree not in self._counted and not self.path.is_dir():
                 if files.entry_count() > _MAX_ENTRIES:
                     raise ObjectError(f"there are more than {_MAX_ENTRIES:,} entries")
@@ -208,7 +236,6 @@ class Timeline:
         types: Types = (),
         *,
         unknown: Unknown = "error",
-        bus: EventBus | None = None,
     ) -> Session:
         """Return the session after a step, with its children; register its reducers again.
 
@@ -218,14 +245,19 @@ class Timeline:
             unknown: What to do with a slice whose type is neither given nor imported, or whose
                 items do not match it: `error`, or `data`, which loads its items as
                 `UnknownItem`.
-            bus: The bus of the session; its children get new ones.
 
         Raises:
             TimelineError: There is no such step, or a slice cannot be loaded.
         """
         self.step(number)
         try:
-            return rebuild(list(self.sessions(number).values()), types, unknown, bus)
+            stored = self.sessions(number).values()
+            loaded = [
+                load_slices(each.slices, types, find_imported_type, unknown) for each in stored
+            ]
+            places = {each.session_id: place for place, each in enumerate(stored)}
+            parents = [each.parent_id and places[each.parent_id] for each in stored]
+            return rebuild_session(stored, loaded, parents)
         except SnapshotFormatError as error:
             raise TimelineError(
                 f"Session of step {number}: {error}: {str(self.path)!r} (pass the type in types=,"
@@ -280,16 +312,14 @@ class Timeline:
         """
         files = self.files(number)
         with self._translate_errors(number):
-            top = files.tree_id, files.manifest_id, files.files
-            found = [each for each in top if each not in known]
-            pending = [files.files] if files.files in found else []
-            known.update(found)
+            found: list[str] = []
+            pending = [TreeEntry("", DIRECTORY, files.tree_id)]
             while pending:
-                for entry in files.tree(pending.pop()).values():
-                    if entry.id not in known:
-                        known.add(entry.id)
-                        found.append(entry.id)
-                        pending += [entry.id] if entry.mode == DIRECTORY else []
+                entry = pending.pop()
+                if entry.id not in known:
+                    known.add(entry.id)
+                    found.append(entry.id)
+                    pending += files.tree(entry.id).values() if entry.mode == DIRECTORY else ()
         return found
 
     @property
@@ -297,13 +327,11 @@ class Timeline:
         """The content and the directories of all steps whose files were asked for."""
         return self._store.objects
 
-    def _open(self, tree: str, limits: Limits = DEFAULT_LIMITS) -> SnapshotFilesystem:
+    def _open(self, tree: str) -> SnapshotFilesystem:
         """Return the files of a tree; what was read for another one is not read again."""
-        found = SnapshotFilesystem(
-            self._store.objects, tree, self.header.root, limits=limits, like=self._view
-        )
-        self._view = found
-        return found
+        objects, root = self._store.objects, self.header.root
+        self._view = SnapshotFilesystem(objects, tree, root, like=self._view)
+        return self._view
 
     def _find_base(self, number: int) -> tuple[str | None, list[StepRecord]]:
         """Return a tree that can be read, None for an empty one, and the steps since then."""
@@ -330,7 +358,7 @@ class Timeline:
         if base is not None and self._store.trim(base):
             self._trees, self._view = {base}, None
         with self._translate_errors(number):
-            tree = empty_tree(self._store.compute) if base is None else base
+            tree = put_entries(None, {}, self._store.compute) if base is None else base
             # the first time goes there at once; whoever reads more finds a tree close by
             interval = _INTERVAL if self._trees else len(pending)
             for start in range(0, len(pending), interval or 1):
@@ -422,3 +450,34 @@ def _check_entry(path: str, entry: EntryState) -> None:
         check_target(entry.target, path)
     if entry.kind == "file" and not is_object_id(entry.blob):
         raise TimelineError(f"Entry has an invalid object id: {path!r}")
+
+
+def fork_timeline(
+    path: str | os.PathLike[str],
+    at: int,
+    branch: str | None = None,
+) -> StepRecord:
+    """Add a step that begins a branch after step `at`, and changes nothing; return it.
+
+    Raises:
+        TimelineError: There is no such step, or the name is taken.
+        OSError: It cannot be written.
+    """
+    check_continuable(Path(path))
+    with Timeline(path) as before:
+        parent = before.step(at)
+        name = branch or f"branch-{before.last + 1}"
+        before.name_branch(at, name)
+    step = StepRecord(
+        0, at, "start", SYSTEM_CLOCK.now(), f"branch {name}", branch=name, tree=parent.tree
+    )
+    with closing(HistoryStore(Path(path), read_only=False)) as store:
+        number = store.append(lambda number: encode(replace(step, number=number)))
+    return replace(step, number=number)
+
+
+def check_continuable(path: Path) -> None:
+    """Raise if there is no history, or one that can only be read."""
+    steps_file(path).lstat()
+    if not path.is_dir():
+        raise TimelineError(f"An exported recording cannot be continued: {str(path)!r}")

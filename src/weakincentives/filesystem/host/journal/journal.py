@@ -251,17 +251,6 @@ class Journal:
                 raise _busy_error(destination, start[0], goal[0])
             self._forget(source)
 
-    def set_mode(self, path: str, target: Place, mode: int) -> None:
-        """Set the permissions of a file or directory."""
-        if self._is_direct(path):
-            set_mode_at(target, mode)
-            return
-        with self.change():
-            found = stat_at(target)
-            now, after = stat.S_IMODE(found.st_mode), EntryState(kind_of(found), mode)
-            self._open_directory().add(Record("mode", path, now, after=after))
-            set_mode_at(target, mode)
-
     def save_state(self, commits: str) -> None:
         """Note that what differs between two commits, `A:B`, is about to go from A to B."""
         self.finish_rollback()

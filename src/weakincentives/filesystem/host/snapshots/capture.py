@@ -9,9 +9,10 @@ captured as what it has become.
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from enum import Enum, auto
+from functools import partial
 from typing import TypeAlias
 
 from weakincentives.filesystem.host.files import Identity, identity_of, is_stable
@@ -19,7 +20,6 @@ from weakincentives.filesystem.host.snapshots.nodes import (
     Captured,
     CapturedDirectory,
     CapturedFile,
-    CapturedLink,
     sort_as_git,
     store_directory,
 )
@@ -42,8 +42,6 @@ from weakincentives.posix import (
 )
 from weakincentives.posix.inotify import reports_all_changes
 
-_LARGE_FILE = 16 * 1024 * 1024  # bytes from which a file is read in chunks
-_CHUNK_SIZE = 1024 * 1024
 _SEARCHABLE = stat.S_IRUSR | stat.S_IXUSR
 _MAX_ATTEMPTS = 10  # at a file that changes while it is read
 _NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -68,10 +66,8 @@ def capture(
         OSError: Something cannot be read. A capture is complete or fails.
     """
     with closing(Walk(directory, batch, watcher)) as walk:
-        if prior is not None and touched is not None and "" not in touched:
-            found = _PathUpdate(walk, prior).run(touched)
-        else:
-            found = walk.capture_directory("", prior)
+        scope = None if prior is None or touched is None else _find_scope(prior, touched)
+        found = walk.capture_directory("", prior, scope)
     if found is None:
         raise os_error(errno.ENOENT, "")
     if prior is not None:
@@ -89,39 +85,63 @@ class Uncaptured(Enum):
 
 
 Found: TypeAlias = Captured | Uncaptured
+Scope: TypeAlias = dict[str, "Scope | None"]
+"""The names in a directory to capture again: with all below them, or only a part of that."""
 
 
 class _Frame:
-    """A listed directory, completed after everything below it."""
+    """A directory, completed after everything below it; with a scope, what is not in it stays."""
 
     __slots__ = (
         "children",
         "directories",
         "identity",
+        "is_sorted",
         "parent",
         "path",
         "permissions",
         "prior",
+        "scope",
         "specials",
     )
 
-    def __init__(self, parent: "_Frame | None", path: str, prior: Captured | None) -> None:
+    def __init__(
+        self,
+        parent: "_Frame | None",
+        path: str,
+        prior: Captured | None,
+        scope: Scope | None = None,
+    ) -> None:
         self.parent = parent
         self.path = path
         self.prior = prior if isinstance(prior, CapturedDirectory) else None
+        self.scope = scope if self.prior else None
         self.permissions = 0
         self.identity: Identity | None = None
         self.children: dict[str, Captured] = {}
         self.directories: list[str] = []
         self.specials: set[str] = set()
+        self.is_sorted = False  # as git does
 
     def prior_children(self) -> dict[str, Captured]:
         return {} if self.prior is None else self.prior.children
 
+    def start_with(self, prior: CapturedDirectory, scope: Scope) -> list[tuple[str, int]]:
+        """Take over a directory; return the names in it to capture, except directories."""
+        self.permissions, self.identity = prior.permissions, prior.identity
+        self.children, self.specials = dict(prior.children), set(prior.special_names)
+        self.is_sorted = True
+        self.directories += [name for name, inner in scope.items() if inner is not None]
+        return [(name, 0) for name, inner in scope.items() if inner is None]
+
     def add(self, name: str, found: Found) -> None:
-        if not isinstance(found, Uncaptured):
+        if isinstance(found, Uncaptured):
+            self.children.pop(name, None)
+        else:
+            self.is_sorted = self.is_sorted and type(self.children.get(name)) is type(found)
             self.children[name] = found
-        elif found is Uncaptured.SPECIAL:
+        self.specials.discard(name)
+        if found is Uncaptured.SPECIAL:
             self.specials.add(name)
         elif found is Uncaptured.DIRECTORY:
             self.directories.append(name)
@@ -181,29 +201,33 @@ class Walk:
             errno.EBUSY, path, f"Path keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
         )
 
-    def capture_directory(self, path: str, prior: Captured | None) -> CapturedDirectory | None:
+    def capture_directory(
+        self, path: str, prior: Captured | None, scope: Scope | None = None
+    ) -> CapturedDirectory | None:
         """Capture the directory at `path` with everything below; None if it is gone.
+
+        With a `scope`, only what is in it is captured; the rest is as in `prior`.
 
         Raises:
             OSError: Something cannot be read.
         """
         frames: list[_Frame] = []
-        pending = [_Frame(None, path, prior)]
+        pending = [_Frame(None, path, prior, scope)]
         while pending:
             check_time("Snapshot")
             frame = pending.pop()
             if self._list(frame):
                 frames.append(frame)
-                prior_children = frame.prior_children()
+                known, scopes = frame.prior_children(), frame.scope or {}
                 pending += [
-                    _Frame(frame, join(frame.path, name), prior_children.get(name))
+                    _Frame(frame, join(frame.path, name), known.get(name), scopes.get(name))
                     for name in frame.directories
                 ]
         directory = None
         for frame in reversed(frames):  # children before their parents
             directory = self._complete(frame)
             if frame.parent is not None:
-                frame.parent.children[frame.path.rpartition("/")[2]] = directory
+                frame.parent.add(frame.path.rpartition("/")[2], directory)
         return directory
 
     def _list(self, frame: _Frame) -> bool:
@@ -216,12 +240,8 @@ class Walk:
             self._capture_replacement(frame)
             return False
         try:
-            found = os.fstat(descriptor)
-            frame.permissions = self._opened_up.get(frame.path, stat.S_IMODE(found.st_mode))
             prior_children = frame.prior_children()
-            if self._watcher is not None:
-                self._watcher.watch_directory(frame.path, descriptor)
-            for name, mode in self._find_changes(frame, descriptor, identity_of(found)):
+            for name, mode in self._find_changes(frame, descriptor):
                 known = prior_children.get(name)
                 frame.add(name, self._capture_entry(descriptor, name, frame.path, known, mode))
         finally:
@@ -253,20 +273,26 @@ class Walk:
         """Add what has replaced a directory to its parent."""
         if frame.parent is None:
             return
+        found: Found = Uncaptured.GONE
         try:
             found = self.capture_path(frame.path, frame.prior)
-            frame.parent.add(frame.path.rpartition("/")[2], found)
         except OSError as error:
             if error.errno not in _NOT_A_DIRECTORY:  # otherwise the parent is gone too
                 raise
+        frame.parent.add(frame.path.rpartition("/")[2], found)
 
-    def _find_changes(
-        self, frame: _Frame, descriptor: int, identity: Identity
-    ) -> list[tuple[str, int]]:
+    def _find_changes(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
         """Return the names in a directory that may have changed, except directories.
 
         Each comes with its presumed kind as a mode, 0 if unknown.
         """
+        if frame.prior is not None and frame.scope is not None:
+            return frame.start_with(frame.prior, frame.scope)
+        found = os.fstat(descriptor)
+        identity = identity_of(found)
+        frame.permissions = self._opened_up.get(frame.path, stat.S_IMODE(found.st_mode))
+        if self._watcher is not None:
+            self._watcher.watch_directory(frame.path, descriptor)
         if not self._trusts_directories:
             return self._list_changes(frame, descriptor)
         if frame.prior is not None and frame.prior.identity == identity:
@@ -292,10 +318,8 @@ class Walk:
                     children[name] = child
                 else:
                     changed.append((name, 0))
-            elif isinstance(child, CapturedDirectory):
-                frame.directories.append(name)
             else:
-                children[name] = child  # the target of a link never changes
+                frame.directories.append(name)
         return changed
 
     def _list_changes(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
@@ -341,7 +365,7 @@ class Walk:
         ):
             prior.identity = frame.identity
             return prior
-        children = sort_as_git(frame.children)
+        children = frame.children if frame.is_sorted else sort_as_git(frame.children)
         specials = frozenset(frame.specials)
         directory = store_directory(self.add, frame.path, children, frame.permissions, specials)
         directory.identity = frame.identity
@@ -381,20 +405,18 @@ class Walk:
             try:
                 # a store into a memory mapping need not change the times
                 has_writer = is_written(descriptor) is True
-                blob = store_content(self._batch, descriptor, before.st_size)
+                blob = self._batch.add_file(before.st_size, partial(read_range, descriptor))
                 after = os.fstat(descriptor)
+            except ValueError:
+                continue  # it was cut while it was read
             finally:
                 os.close(descriptor)
             identity = identity_of(after)
-            if blob is None or identity_of(before) != identity:
+            if identity_of(before) != identity:
                 continue  # it changed while it was read
             if after.st_nlink > 1 and self._watcher is not None:
                 self._watcher.watch_link(join(parent, name), directory, name)
-            found = known if isinstance(known, CapturedFile) else None
-            if found and found.id == blob and found.permissions == stat.S_IMODE(after.st_mode):
-                found.update_identity(identity)  # only its times differ
-            else:
-                found = CapturedFile.of(name, blob, identity)
+            found = CapturedFile.of(name, blob, identity).reuse(known)
             if has_writer:
                 found.identity = None  # it is read again next time
             return found
@@ -413,108 +435,26 @@ class Walk:
                 descriptor, _ = self._directory.open_entry(directory, name)
             return descriptor, os.fstat(descriptor)
 
-    def _capture_link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
+    def _capture_link(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
+        # if it is replaced in between, this is not the stat of the other one
+        identity = identity_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
         target = os.fsencode(os.readlink(name, dir_fd=directory))
-        if isinstance(known, CapturedLink) and known.target == target:
-            return known
-        return CapturedLink.of(name, self._batch.add("blob", target), target)
+        return CapturedFile.link(name, self._batch.add("blob", target), identity).reuse(known)
 
 
-def store_content(batch: PackTransaction, descriptor: int, size: int) -> str | None:
-    """Add the content of an open file to `batch`; return its id, None if the size has changed."""
-    if size <= _LARGE_FILE:
-        data = read_range(descriptor, 0, size)
-        return batch.add("blob", data) if len(data) == size else None
-    try:
-        return batch.add_blob(size, _read_chunks(descriptor, size))
-    except ValueError:
-        return None
-
-
-def _read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
-    for offset in range(0, size, _CHUNK_SIZE):
-        check_time("Snapshot")
-        yield read_range(descriptor, offset, min(_CHUNK_SIZE, size - offset))
-
-
-class _PathUpdate:
-    """Captures some paths again and rebuilds the directories above them."""
-
-    def __init__(self, walk: Walk, prior: CapturedDirectory) -> None:
-        self._walk = walk
-        self._above = {"": prior}
-        self._found: dict[str, dict[str, Found]] = {}
-
-    def run(self, touched: Collection[str]) -> CapturedDirectory:
-        done = "\0"  # no path is below this one
-        for path in sorted(filter(None, map(self._first_unknown, touched)), key=_in_tree_order):
-            check_time("Snapshot")
-            if not f"{path}/".startswith(f"{done}/"):
-                done = self._capture(path)
-        return self._rebuild()
-
-    def _first_unknown(self, path: str) -> str | None:
-        """Return `path` or its first parent that was not a directory; None if it is hidden."""
-        directory, parent = self._above[""], ""
-        for segment in path.split("/"):
-            if is_temporary(segment):
-                return None
-            here = join(parent, segment)
-            child = directory.children.get(segment)
-            if here == path or not isinstance(child, CapturedDirectory):
-                return here
-            directory = self._above[here] = child
-            parent = here
-        return path
-
-    def _capture(self, path: str) -> str:
-        """Capture `path`, or its nearest parent that can still be reached; return that path."""
-        while True:
-            parent, _, name = path.rpartition("/")
-            try:
-                found = self._walk.capture_path(path, self._above[parent].children.get(name))
-            except OSError as error:
-                if error.errno not in _NOT_A_DIRECTORY or not parent:
-                    raise explain_error(error, path) from None
-                path = parent
-            else:
-                self._found.setdefault(parent, {})[name] = found
-                return path
-
-    def _rebuild(self) -> CapturedDirectory:
-        for path in sorted(self._above, reverse=True):  # children first
-            before = self._above[path]
-            now = self._rebuild_directory(path, before, self._found.get(path, {}))
-            if not path:
-                return now
-            if now is not before:
-                # unless something else was captured in its place
-                self._found.setdefault(parent_of(path), {}).setdefault(path.rpartition("/")[2], now)
-        return self._above[""]
-
-    def _rebuild_directory(
-        self, path: str, before: CapturedDirectory, found: dict[str, Found]
-    ) -> CapturedDirectory:
-        children, specials = dict(before.children), set(before.special_names)
-        is_in_order = True
-        for name, node in found.items():
-            old = children.get(name)
-            specials.discard(name)
-            if isinstance(node, Uncaptured):
-                children.pop(name, None)
-                if node is Uncaptured.SPECIAL:
-                    specials.add(name)
-            else:
-                children[name] = node
-                is_in_order = is_in_order and type(old) is type(node)
-        if children == before.children and before.special_names == frozenset(specials):
-            return before
-        if not is_in_order:
-            children = sort_as_git(children)
-        add = self._walk.add
-        return store_directory(add, path, children, before.permissions, frozenset(specials))
-
-
-def _in_tree_order(path: str) -> str:
-    """Return a sort key that puts the paths below a directory right after it."""
-    return path.replace("/", "\0")
+def _find_scope(prior: CapturedDirectory, touched: Collection[str]) -> Scope | None:
+    """Return what to capture again so that the `touched` paths, and all below them, are."""
+    scope: Scope = {}
+    for path in touched:
+        directory, names = prior, scope
+        *above, last = path.split("/")
+        for name in above:
+            child, inner = directory.children.get(name), names.get(name, {})
+            if inner is None or is_temporary(name) or not isinstance(child, CapturedDirectory):
+                last = name  # the first parent that was not a directory, or one that is touched
+                break
+            directory, names[name] = child, inner
+            names = inner
+        if not is_temporary(last):
+            names[last] = None
+    return None if "" in touched else scope

@@ -5,12 +5,11 @@ memory, just enough of it to plan the restore.
 """
 
 import errno
-import hashlib
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -18,7 +17,6 @@ from uuid import uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.host.snapshots.capture import store_content
 from weakincentives.filesystem.host.snapshots.edits import import_tree, is_same, put_entries
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
@@ -31,8 +29,8 @@ from weakincentives.gitstore import (
     Repository,
     hash_object,
 )
-from weakincentives.history import EntryState, Place, open_file
-from weakincentives.posix import RootedDirectory, os_error
+from weakincentives.history import EntryState, LiveTree, Place, describe, hash_content, read_state
+from weakincentives.posix import RootedDirectory, os_error, read_range
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
@@ -49,54 +47,24 @@ class UnstoredObjects(PackTransaction):
         """Hold objects that are not in `objects`."""
         objects.refresh(closely=True)
         super().__init__(Path(), objects.is_packed, durable=False)
-        self.content: dict[str, tuple[str, bytes]] = {}
-        self.sizes: dict[str, int] = {}
+        self.held: dict[str, tuple[str, int, bytes]] = {}
+        """Kind, size and content by id; of a large blob not the content."""
 
     def add(self, kind: str, data: bytes) -> str:
         """Add an object; return its id."""
         object_id = hash_object(kind, data)
-        if object_id not in self:
-            self._added.add(object_id)
-            self.sizes[object_id] = len(data)
-            if kind != "blob" or len(data) <= _SMALL_BLOB:
-                self.content[object_id] = kind, data
-        return object_id
+        is_small = kind != "blob" or len(data) <= _SMALL_BLOB
+        return self._hold(object_id, kind, len(data), data if is_small else b"")
 
     def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
-        """Add a blob of `size` bytes; return its id.
+        """Add a blob of `size` bytes; return its id."""
+        return self._hold(hash_content(size, chunks), "blob", size, b"")
 
-        Raises:
-            ValueError: The chunks have another total size.
-        """
-        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        length = 0
-        for chunk in chunks:
-            digest.update(chunk)
-            length += len(chunk)
-        if length != size:
-            raise ValueError(f"Content has {length} bytes instead of {size}")
-        object_id = digest.hexdigest()
-        self._added.add(object_id)
-        self.sizes[object_id] = size
+    def _hold(self, object_id: str, kind: str, size: int, data: bytes) -> str:
+        if object_id not in self:
+            self._added.add(object_id)
+            self.held[object_id] = kind, size, data
         return object_id
-
-
-class OverlaidObjects(LayeredObjects):
-    """The objects of a store, below unstored ones, whose sizes are known even if they are large."""
-
-    def __init__(self, base: ObjectStore, unstored: UnstoredObjects) -> None:
-        """Read from `unstored` first, then from `base`."""
-        super().__init__(base, unstored.content.get)
-        self._sizes = unstored.sizes
-
-    def size_of(self, object_id: str) -> int:
-        """Return the size of an object.
-
-        Raises:
-            ObjectError: It is missing.
-        """
-        size = self._sizes.get(object_id)
-        return super().size_of(object_id) if size is None else size
 
 
 class PresentState(NamedTuple):
@@ -178,7 +146,7 @@ class WorkspaceCommits:
         """Capture the present state without storing anything."""
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)
-        objects = OverlaidObjects(self.repository.objects, unstored)
+        objects = LayeredObjects(self.repository.objects, unstored.held.get)
         return SnapshotFilesystem(objects, result.tree, self.root)
 
     def import_state(self, state: ReadableFilesystem, tag: str) -> str:
@@ -198,7 +166,10 @@ class WorkspaceCommits:
             OSError: One is a directory, or cannot be read.
         """
         with self.repository.objects.begin_pack() as batch:
-            entries = {path: _store_entry(batch, place) for path, place in files.items()}
+            entries = {
+                path: read_state(place, read=partial(_add_file, batch, path))
+                for path, place in files.items()
+            }
             for path, entry in entries.items():
                 if entry.kind not in {"file", "symlink"}:
                     raise os_error(errno.EINVAL, path, "Only files and links can be stored")
@@ -230,26 +201,18 @@ class WorkspaceCommits:
         What is not as it was left was saved since, and is no part of it: then the second state
         has it. The content that the call wrote there is gone.
         """
-        with self.repository.objects.begin_pack() as batch:
-            found = {path: self._store_path(batch, path) for path in left}
+        with (
+            closing(LiveTree(self.directory)) as tree,
+            self.repository.objects.begin_pack() as batch,
+        ):
+            found = {path: describe(tree, path, partial(_add_file, batch, path)) for path in left}
             own = {path: each for path, each in found.items() if is_same(each, left[path])}
             after = self._commit(put_entries(state, own, batch.add), tag, batch)
-        if len(own) == len(found):
-            return after, None
         others = {path: each for path, each in found.items() if path not in own}
-        with self.repository.objects.begin_pack() as batch:
-            tree = put_entries(self.view(after.commit_ref), others, batch.add)
-            return after, self._commit(tree, "saved after a call", batch)
-
-    def _store_path(self, batch: PackTransaction, path: str) -> EntryState:
-        try:
-            parent, name = self.directory.open_parent(path)
-        except FileNotFoundError:
-            return EntryState()
-        try:
-            return _store_entry(batch, (parent, name))
-        finally:
-            os.close(parent)
+        if not others:
+            return after, None
+        state = self.view(after.commit_ref)
+        return after, self.store_entries(state, others, {}, "saved after a call")
 
     def view(self, commit: str) -> SnapshotFilesystem:
         """Return the state of a commit; what was just seen or stored is not read again.
@@ -323,39 +286,24 @@ def view_commit(
     return found
 
 
-def _store_entry(batch: PackTransaction, place: Place) -> EntryState:
-    """Store an entry; return its state."""
-    parent, name = place
-    try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return EntryState()
-    if stat.S_ISLNK(found.st_mode):
-        return EntryState("symlink", target=os.readlink(name, dir_fd=parent))
-    if not stat.S_ISREG(found.st_mode):
-        kind = "directory" if stat.S_ISDIR(found.st_mode) else "special"
-        return EntryState(kind, stat.S_IMODE(found.st_mode))
-    with open_file(place) as descriptor:
-        blob, size = _add_file(batch, descriptor, name)
-    return EntryState("file", stat.S_IMODE(found.st_mode), size, blob)
-
-
 def _store_blob(
     batch: PackTransaction, descriptor: int | None, entry: EntryState, path: str
 ) -> None:
     if descriptor is None:
         raise os_error(errno.ENOENT, path)
     try:
-        if _add_file(batch, descriptor, path)[0] != entry.blob:
+        if _add_file(batch, path, descriptor) != entry.blob:
             raise os_error(errno.ESTALE, path, "Changed while it was stored")
     finally:
         os.close(descriptor)
 
 
-def _add_file(batch: PackTransaction, descriptor: int, path: str) -> tuple[str, int]:
+def _add_file(batch: PackTransaction, path: str, descriptor: int) -> str:
+    """Add the content of an open file to `batch`, as it is at one moment; return its id."""
     for _ in range(_MAX_ATTEMPTS):
         size = os.fstat(descriptor).st_size
-        blob = store_content(batch, descriptor, size)
-        if blob is not None:
-            return blob, size
+        with suppress(ValueError):  # it was cut meanwhile
+            blob = batch.add_file(size, partial(read_range, descriptor))
+            if os.fstat(descriptor).st_size == size:
+                return blob
     raise os_error(errno.EBUSY, path, "File keeps changing while it is stored")

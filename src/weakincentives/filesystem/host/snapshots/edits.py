@@ -11,16 +11,12 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from weakincentives.errors import (
-    SnapshotError,
     SnapshotRestoreError,
     StaleRestoreError,
-    WinkError,
 )
 from weakincentives.filesystem.base.state import State
-from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.diff import Diff
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem, open_blob, read_blob
 from weakincentives.filesystem.manifest import (
@@ -30,6 +26,7 @@ from weakincentives.filesystem.manifest import (
     MANIFEST,
     SnapshotManifest,
 )
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
@@ -65,7 +62,6 @@ from weakincentives.posix import (
     RootedDirectory,
     check_time,
     display_path,
-    is_hidden,
     is_within,
     join,
     os_error,
@@ -77,7 +73,6 @@ from weakincentives.posix import (
 KIND = "restore"
 """The kind of these changes in their records."""
 _log = logging.getLogger(__name__)
-_CHUNK_SIZE = 1024 * 1024
 _MAX_REPEATED = 1_000_000  # entries of trees that occur more than once
 _ABSENT = EntryState()
 _SPECIAL = EntryState("special")
@@ -167,7 +162,7 @@ def import_tree(state: State, objects: ObjectStore, batch: PackTransaction) -> s
 
 
 def select_tree(
-    snapshot: SnapshotFilesystem, leave_out: DerivedFiles | None, batch: PackTransaction
+    snapshot: SnapshotFilesystem, leave_out: ReproducibleFiles | None, batch: PackTransaction
 ) -> str:
     """Return the tree of a snapshot without what `leave_out` contains; new trees are in `batch`.
 
@@ -185,12 +180,12 @@ def select_tree(
     for path, tree in directories:  # grows while it is iterated
         check_time("Recording")
         names = {each.name: each.mode == DIRECTORY for each in snapshot.tree(tree).values()}
-        derived = leave_out.find_names(path, names)
-        left_out += [join(path, name) for name in derived]
+        reproducible = leave_out.find_names(path, names)
+        left_out += [join(path, name) for name in reproducible]
         directories += [
             (join(path, each.name), each.id)
             for each in snapshot.tree(tree).values()
-            if each.mode == DIRECTORY and each.name not in derived
+            if each.mode == DIRECTORY and each.name not in reproducible
         ]
     if not left_out:
         return snapshot.tree_id
@@ -362,11 +357,7 @@ def _store_blob(state: State, found: FileStat, objects: ObjectStore, batch: Pack
     if known is not None and objects.is_packed(known):
         return known
     with state.open(found.path) as content:
-        if content.size <= _CHUNK_SIZE:
-            return batch.add("blob", content.read(0, content.size))
-        size = content.size
-        chunks = (content.read(offset, _CHUNK_SIZE) for offset in range(0, size, _CHUNK_SIZE))
-        return batch.add_blob(size, chunks)
+        return batch.add_file(content.size, content.read)
 
 
 # --- carrying them out ---
@@ -453,14 +444,6 @@ def recover_restores(directory: RootedDirectory, root: str) -> None:
         ) from error
 
 
-def check_recovered(directory: RootedDirectory, root: str) -> None:
-    """Raise SnapshotError if a restore was interrupted, and this may not recover it."""
-    if has_interrupted(directory):
-        raise SnapshotError(
-            f"An interrupted restore must be finished first: open for writing {root!r}"
-        )
-
-
 def usage_change(
     edits: Sequence[Edit], here: SnapshotFilesystem, then: SnapshotFilesystem
 ) -> tuple[int, int]:
@@ -471,17 +454,6 @@ def usage_change(
         size -= here.objects.size_of(each.before.blob) if each.before.blob else 0
         count += (each.after.kind != "absent") - (each.before.kind != "absent")
     return size, count
-
-
-def explain_store_error(error: Exception, root: str, git_dir: Path) -> Exception:
-    """Return an error that names a place, unless `error` names a visible one."""
-    if not isinstance(error, OSError) or isinstance(error, WinkError):
-        return error
-    name = "" if error.filename is None else os.fsdecode(error.filename)
-    if name and not name.startswith("/proc/") and not is_hidden(name):
-        return error
-    text = f"{error.strerror or 'Failed'} in the workspace, or in its store {git_dir}"
-    return os_error(error.errno or errno.EIO, root, text)
 
 
 def _check_edits(directory: RootedDirectory, edits: Sequence[Edit]) -> None:

@@ -29,7 +29,7 @@ from weakincentives.gitstore import (
 
 
 class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
-    """A file: its tree entry with the blob id, and the stat it had when it was read.
+    """A file or link: its tree entry with the blob id, and the stat it had when it was read.
 
     `identity` is None if the file could change again without a visible change of its stat.
     """
@@ -38,6 +38,8 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
     permissions: int
     is_noted: bool
     identity: Identity | None
+    is_link: bool = False
+    """Whether the blob is the target of a symbolic link; git expresses a link completely."""
 
     @classmethod
     def of(cls, name: str, blob: str, identity: Identity) -> Self:
@@ -54,6 +56,15 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
         is_noted = permissions not in DEFAULT_PERMISSIONS
         return cls(encode_entry(name, mode, blob), permissions, is_noted, identity)
 
+    @classmethod
+    def link(cls, name: str, blob: str, identity: Identity | None = None) -> Self:
+        """Return a symbolic link whose target is in `blob`; its stat may be known."""
+        entry = encode_entry(name, LINK, bytes.fromhex(blob))
+        found = cls(entry, 0o777, is_noted=False, identity=None, is_link=True)
+        if identity is not None:
+            found.update_identity(identity)
+        return found
+
     @property
     def id(self) -> str:
         """The blob id of the content."""
@@ -64,31 +75,18 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
         """Always empty: only directories have notes."""
         return b""
 
+    def reuse(self, known: "Captured | None") -> "CapturedFile":
+        """Return what was captured before if only its stat differs, with the stat of this one."""
+        if not isinstance(known, CapturedFile):
+            return self
+        if (known.entry, known.permissions) != (self.entry, self.permissions):
+            return self
+        known.identity = self.identity
+        return known
+
     def update_identity(self, identity: Identity) -> None:
         """Remember the present stat of the unchanged file."""
         self.identity = identity if is_stable(identity) else None
-
-
-class CapturedLink(msgspec.Struct, array_like=True, tag=2, eq=False, gc=False):
-    """A symbolic link: its tree entry with the id of the blob that holds the target."""
-
-    entry: bytes
-    target: bytes
-
-    @classmethod
-    def of(cls, name: str, blob: str, target: bytes) -> Self:
-        """Return a link to `target`."""
-        return cls(encode_entry(name, LINK, bytes.fromhex(blob)), target)
-
-    @property
-    def id(self) -> str:
-        """The id of the blob that holds the target."""
-        return entry_id(self.entry)
-
-    @property
-    def is_noted(self) -> bool:
-        """Always False: git expresses a link completely."""
-        return False
 
 
 class CapturedDirectory:
@@ -172,7 +170,7 @@ class CapturedDirectory:
             self._modes, self._specials = other.modes, other.specials
 
 
-Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
+Captured: TypeAlias = CapturedFile | CapturedDirectory
 
 
 def store_directory(
@@ -196,9 +194,7 @@ def sort_as_git(children: dict[str, Captured]) -> dict[str, Captured]:
 
 def _digest_notes(directory: CapturedDirectory) -> bytes:
     notes = [
-        f"{name}\0{child.permissions:o}\0{child.notes.hex()}"
-        for name, child in directory.noted
-        if not isinstance(child, CapturedLink)
+        f"{name}\0{child.permissions:o}\0{child.notes.hex()}" for name, child in directory.noted
     ]
     # a name is never empty, so the empty one separates the special files
     text = "\0".join([*notes, "", *sorted(directory.special_names)])
@@ -219,7 +215,5 @@ def _walk_notes(top: CapturedDirectory) -> Iterator[tuple[str, CapturedDirectory
 def _iterate_modes(top: CapturedDirectory) -> Iterator[tuple[str, int]]:
     for prefix, directory in _walk_notes(top):
         for name, child in directory.noted:
-            if isinstance(child, CapturedFile) or (
-                isinstance(child, CapturedDirectory) and child.permissions != DIRECTORY_PERMISSIONS
-            ):
+            if isinstance(child, CapturedFile) or child.permissions != DIRECTORY_PERMISSIONS:
                 yield prefix + name, child.permissions

@@ -6,6 +6,7 @@ all or nothing, and what somebody saves meanwhile is stored as another snapshot.
 becomes a commit first, so each of them can be undone. Only a restore works without room for that.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -28,12 +29,10 @@ from weakincentives.filesystem.host.snapshots.commits import (
     view_commit,
 )
 from weakincentives.filesystem.host.snapshots.edits import (
-    check_recovered,
     differing_paths,
     drop_done,
     edits_between,
     entry_state,
-    explain_store_error,
     has_interrupted,
     is_same,
     recover_restores,
@@ -48,7 +47,13 @@ from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError, Repository, default_git_dir, is_object_id
 from weakincentives.history import Edit, EntryState, PathChange, Place, Policy
-from weakincentives.posix import BackendUnavailableError, RootedDirectory, display_path
+from weakincentives.posix import (
+    BackendUnavailableError,
+    RootedDirectory,
+    display_path,
+    is_hidden,
+    os_error,
+)
 
 _MAX_ENTRIES = 10_000_000  # in a snapshot from another store, which may be crafted
 _log = logging.getLogger(__name__)
@@ -119,7 +124,8 @@ class SnapshotStore:
         self._known: FilesystemSnapshot | None = None  # the last state that was stored
         # what a restore has just changed, if that led from the last known state to this one
         self._reverted: tuple[Sequence[PathChange], FilesystemSnapshot] | None = None
-        self._is_unfinished = False  # whether a restore failed and could not be rolled back
+        self.is_unfinished: bool = False
+        """Whether a restore failed half-way: to finish it would undo a change made now."""
         self.replaced: FilesystemSnapshot | None = None
         """The state before the last restore, if it was stored."""
         self.displaced: FilesystemSnapshot | None = None
@@ -131,21 +137,6 @@ class SnapshotStore:
     def git_dir(self) -> Path | None:
         """The repository, once it exists."""
         return None if self._commits is None else self._git_dir
-
-    # --- change tracking ---
-
-    def touch(self, path: str) -> None:
-        """Note that `path` is about to change.
-
-        Raises:
-            SnapshotRestoreError: A restore failed half-way; finishing it would undo the change.
-        """
-        if self._is_unfinished:
-            raise SnapshotRestoreError(
-                f"A restore of {self._root!r} failed half-way and could not be rolled back:"
-                " take a snapshot to try again before you continue"
-            )
-        self.tracker.touch(path)
 
     def blob_id(self, path: str) -> str | None:
         """Return the git blob id of a file, if its stat is still that of the last capture."""
@@ -229,7 +220,7 @@ class SnapshotStore:
         Raises:
             SnapshotRestoreError: The snapshot is unknown or damaged.
         """
-        with self._lock, self._translate(f"restore {snapshot}"):
+        with self._lock, self._translate("restore", of=snapshot):
             return self._view(snapshot)[0]
 
     def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> list[str]:
@@ -239,7 +230,7 @@ class SnapshotStore:
             SnapshotRestoreError: A snapshot is unknown or damaged.
         """
         one, other = self.view(before), self.view(after)
-        with self._translate(f"compare {before}"):
+        with self._translate("compare", of=before):
             return differing_paths(one, other)
 
     def changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
@@ -283,7 +274,7 @@ class SnapshotStore:
         """
         wanted = None if paths is None else outermost(paths)
         is_kept = before_replace is not None  # then this store needs all of it
-        with self._translate(f"restore {snapshot}"):
+        with self._translate("restore", of=snapshot):
             self._directory.check()
             if not isinstance(snapshot, SnapshotFilesystem):
                 check_snapshot(snapshot)
@@ -375,13 +366,9 @@ class SnapshotStore:
         try:
             with self._lock_repository() as commits:
                 title = f"import of {name}"
-                here = commits.view(commits.take(f"before {title}").commit_ref)
-                target = commits.view(commits.import_state(state, title))
-                edits = edits_between(here, target)
-                if before_replace is not None:
-                    before_replace(f"{here.commit}:{target.commit}")
-                self._change(commits, edits, (here, target), title, "take")
-                return [each.path for each in edits if each.after.kind in ("file", "symlink")]
+                states = None, commits.view(commits.import_state(state, title))
+                keep: Callable[[str], None] = before_replace or (lambda _: None)  # always needed
+                return self._restore(commits, title, states, None, None, keep).written
         except OSError as error:
             raise self._explain(error) from error
         except ObjectError as error:
@@ -397,7 +384,7 @@ class SnapshotStore:
             SnapshotRestoreError: It could not be restored.
         """
         first, _, second = commits.partition(":")
-        with self._translate(f"return to {first}"), self._lock_repository() as store:
+        with self._translate("return to", of=first), self._lock_repository() as store:
             states = store.view(second), store.view(first)
             edits = drop_done(self._directory, edits_between(*states))
             self._change(store, edits, states, f"rollback to {first}", "skip")
@@ -431,11 +418,11 @@ class SnapshotStore:
                 keep=partial(self._keep_displaced, commits, states[0], f"saved during a {title}"),
             )
         except BaseException as error:
-            self._is_unfinished = has_interrupted(self._directory)
-            if self._is_unfinished:
+            self.is_unfinished = has_interrupted(self._directory)
+            if self.is_unfinished:
                 with suppress(SnapshotRestoreError):  # an interrupt may have ended the rollback
                     self.recover()
-            if self._is_unfinished and isinstance(error, OSError):
+            if self.is_unfinished and isinstance(error, OSError):
                 raise UnfinishedRestoreError(
                     f"Failed to restore, and to roll back: {self._explain(error)};"
                     " the next snapshot or restore tries again"
@@ -467,7 +454,7 @@ class SnapshotStore:
     def recover(self) -> None:
         """Roll back a restore or an import that was interrupted by a crash."""
         recover_restores(self._directory, self._root)
-        self._is_unfinished = False
+        self.is_unfinished = False
 
     def existing_repository(self) -> Repository | None:
         """Return the repository if there is one, even of another process.
@@ -519,9 +506,12 @@ class SnapshotStore:
         with self._lock:
             commits = self._open()
             with commits.repository.lock():
-                if self._read_only:
-                    check_recovered(self._directory, self._root)
-                elif self._is_unfinished:
+                if self._read_only and has_interrupted(self._directory):
+                    raise SnapshotError(
+                        "An interrupted restore must be finished first:"
+                        f" open for writing {self._root!r}"
+                    )
+                if self.is_unfinished:
                     self.recover()
                 yield commits
 
@@ -587,7 +577,7 @@ class SnapshotStore:
 
     @contextmanager
     def _translate(
-        self, action: str, kind: type[SnapshotError] = SnapshotRestoreError
+        self, action: str, kind: type[SnapshotError] = SnapshotRestoreError, of: object = ""
     ) -> Generator[None, None, None]:
         """Raise what a store or a disk raises as an error of the `kind`, with what failed."""
         try:
@@ -597,12 +587,19 @@ class SnapshotStore:
         except BackendUnavailableError as error:
             is_restore = kind is SnapshotRestoreError
             kind = _UnavailableRestoreError if is_restore else _UnavailableSnapshotError
-            raise kind(f"Failed to {action}: {error}") from error
+            raise kind(f"Failed to {f'{action} {of}'.rstrip()}: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
-            raise kind(f"Failed to {action}: {self._explain(error)}") from error
+            raise kind(f"Failed to {f'{action} {of}'.rstrip()}: {self._explain(error)}") from error
 
     def _explain(self, error: Exception) -> Exception:
-        return explain_store_error(error, self._root, self._git_dir)
+        """Return an error that names a place, unless `error` names a visible one."""
+        if not isinstance(error, OSError) or isinstance(error, WinkError):
+            return error
+        name = "" if error.filename is None else os.fsdecode(error.filename)
+        if name and not name.startswith("/proc/") and not is_hidden(name):
+            return error
+        text = f"{error.strerror or 'Failed'} in the workspace, or in its store {self._git_dir}"
+        return os_error(error.errno or errno.EIO, self._root, text)
 
     # --- checks ---
 

@@ -24,7 +24,6 @@ from weakincentives.filesystem.host.snapshots.nodes import (
     Captured,
     CapturedDirectory,
     CapturedFile,
-    CapturedLink,
 )
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.filesystem.host.snapshots.writer import WrittenTree
@@ -33,7 +32,7 @@ from weakincentives.gitstore import ID_BYTES, PackTransaction, Repository
 from weakincentives.posix import PACK_CODEC, AtomicFile, RootedDirectory, fault_point, read_regular
 
 _INDEX_NAME = "wink-index"
-_MAGIC = b"wink-index 2\n"
+_MAGIC = b"wink-index 3\n"
 _DIGEST_SIZE = 20
 _SIZE = struct.Struct(">I")
 _MAX_BYTES = 256 * 1024 * 1024
@@ -47,7 +46,7 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     permissions: int
     specials: bytes
     names: bytes
-    children: list[CapturedFile | CapturedLink | int]
+    children: list[CapturedFile | int]
 
 
 class _Index(msgspec.Struct, array_like=True):
@@ -132,7 +131,7 @@ def _encode_rows(captured: CapturedDirectory) -> list[_Row]:
     directories = [captured]
     rows: list[_Row] = []
     for directory in directories:  # grows while it is iterated
-        children: list[CapturedFile | CapturedLink | int] = []
+        children: list[CapturedFile | int] = []
         for child in directory.children.values():
             if isinstance(child, CapturedDirectory):
                 children.append(len(directories))
@@ -346,7 +345,7 @@ class ChangeTracker:
             if not isinstance(node, CapturedDirectory):
                 return None
             node = node.children.get(segment)
-        if not isinstance(node, CapturedFile):
+        if not isinstance(node, CapturedFile) or node.is_link:
             return None
         try:
             found, _ = self._directory.lstat(path)

@@ -7,11 +7,9 @@ import errno
 import hashlib
 import os
 import stat
-from bisect import bisect_right
 from collections.abc import Iterator
 from copy import copy
 from functools import partial
-from operator import itemgetter
 from typing import Self
 
 import msgspec
@@ -22,19 +20,19 @@ from weakincentives.filesystem.host.files import LineIndexes
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import (
     DIRECTORY_PERMISSIONS,
+    EXECUTABLE_PERMISSIONS,
+    FILE_PERMISSIONS,
     FILES,
     MANIFEST,
     SnapshotManifest,
-    default_file_permissions,
 )
-from weakincentives.filesystem.text import BytesContent, Content, LineIndex
+from weakincentives.filesystem.text import BytesContent, Content, LineIndex, StreamedContent
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.gitstore import (
     CHUNK_SIZE,
     DIRECTORY,
     EXECUTABLE,
     LINK,
-    Inflater,
     ObjectError,
     ObjectStore,
     PackError,
@@ -44,7 +42,7 @@ from weakincentives.gitstore import (
 from weakincentives.posix import check_time, display_path, join, os_error, parents_of
 
 _PLAIN_BITS = 0o777
-_CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two points to resume inflating from
+_DEFAULTS = {DIRECTORY: DIRECTORY_PERMISSIONS, EXECUTABLE: EXECUTABLE_PERMISSIONS}
 
 
 def read_blob(objects: ObjectStore, blob: str) -> bytes:
@@ -53,10 +51,7 @@ def read_blob(objects: ObjectStore, blob: str) -> bytes:
     Raises:
         ObjectError: It is missing, damaged, not a blob, or too large to load.
     """
-    kind, data = objects.read(blob)
-    if kind != "blob":
-        raise ObjectError(f"Object is a {kind}, not a blob: {blob!r}")
-    return data
+    return objects.read(blob, "blob")[1]
 
 
 def open_blob(objects: ObjectStore, blob: str) -> Content:
@@ -70,100 +65,62 @@ def open_blob(objects: ObjectStore, blob: str) -> Content:
     return _LargeBlob(objects, blob)
 
 
-class _LargeBlob(Content):
-    """A blob that is inflated as it is read; seeking back resumes from a checkpoint.
+class _LargeBlob(StreamedContent):
+    """A blob that is inflated as it is read.
 
     The content is verified when the end is reached; until then it is read unverified.
     """
 
-    __slots__ = (
-        "_at",
-        "_blob",
-        "_buffer",
-        "_checkpoints",
-        "_chunks",
-        "_digest",
-        "_hashed",
-        "_inflater",
-        "_objects",
-        "_size",
-    )
+    __slots__ = ("_blob", "_digest", "_hashed")
 
     def __init__(self, objects: ObjectStore, blob: str) -> None:
-        self._objects = objects
+        found = objects.stream(blob)
+        if found.kind != "blob":
+            raise ObjectError(f"Object is a {found.kind}, not a blob: {blob!r}")
+        super().__init__(found.inflater or _LooseStream(objects, blob), found.size)
         self._blob = blob
-        self._checkpoints: list[tuple[int, Inflater]] = []
         self._hashed = 0
-        self._start()
-        header = b"blob %d\0" % self._size
+        header = b"blob %d\0" % found.size
         self._digest = hashlib.sha1(header, usedforsecurity=False)
 
-    @property
-    def size(self) -> int:
-        return self._size
-
-    def read(self, offset: int, size: int) -> bytes:
-        end = min(offset + size, self._size)
-        if offset < self._at:
-            self._seek_back(offset)
-        parts: list[bytes] = []
-        while offset < end:
-            skipped = offset - self._at
-            part = self._buffer[skipped : skipped + end - offset]
-            if part:
-                parts.append(part)
-                offset += len(part)
-            else:
-                self._advance()
-        return b"".join(parts)
-
-    def _start(self) -> None:
-        found = self._objects.stream(self._blob)
-        if found.kind != "blob":
-            raise ObjectError(f"Object is a {found.kind}, not a blob: {self._blob!r}")
-        self._size = found.size
-        self._at, self._buffer = 0, b""
-        self._inflater = found.inflater
-        self._chunks: Iterator[bytes] = found.chunks
-        if found.inflater is not None:
-            self._checkpoints = [(0, found.inflater.copy())]
-
-    def _advance(self) -> None:
-        self._at += len(self._buffer)
-        if (
-            self._inflater is not None
-            and self._at - self._checkpoints[-1][0] >= _CHECKPOINT_INTERVAL
-        ):
-            self._checkpoints.append((self._at, self._inflater.copy()))
-        self._buffer = self._next_chunk()
+    def _next_chunk(self) -> bytes:
+        try:
+            piece = self._stream.read_chunk()
+        except PackError as error:
+            raise ObjectError(f"Object is damaged: {self._blob!r}: {error}") from error
+        if not piece:
+            raise ObjectError(f"Object is damaged: {self._blob!r}: it ends too early")
         if self._at == self._hashed:
-            self._digest.update(self._buffer)
-            self._hashed += len(self._buffer)
+            self._digest.update(piece)
+            self._hashed += len(piece)
             if self._hashed == self._size and self._digest.hexdigest() != self._blob:
                 raise ObjectError(
                     f"Object is damaged: {self._blob!r}: its content does not match the id"
                 )
-
-    def _next_chunk(self) -> bytes:
-        if self._inflater is None:
-            piece = next(self._chunks, b"")
-        else:
-            try:
-                piece = self._inflater.read_chunk()
-            except PackError as error:
-                raise ObjectError(f"Object is damaged: {self._blob!r}: {error}") from error
-        if not piece:
-            raise ObjectError(f"Object is damaged: {self._blob!r}: it ends too early")
         return piece
 
-    def _seek_back(self, offset: int) -> None:
-        if not self._checkpoints:
-            self._start()
-            return
-        index = bisect_right(self._checkpoints, offset, key=itemgetter(0)) - 1
-        self._at, inflater = self._checkpoints[index]
-        self._inflater = inflater.copy()
-        self._buffer = b""
+
+class _LooseStream:
+    """The chunks of an object outside of packs; a copy reads it again up to its position."""
+
+    def __init__(self, objects: ObjectStore, blob: str, position: int = 0) -> None:
+        self._objects = objects
+        self._blob = blob
+        self._position = position
+        self._chunks: Iterator[bytes] | None = None
+
+    def read_chunk(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = self._objects.stream(self._blob).chunks
+            skipped = 0
+            while skipped < self._position and (piece := next(self._chunks, b"")):
+                skipped += len(piece)
+        piece = next(self._chunks, b"")
+        self._position += len(piece)
+        return piece
+
+    def copy(self) -> Self:
+        return type(self)(self._objects, self._blob, self._position)
 
 
 class SnapshotFilesystem(ReadableFilesystem):
@@ -244,10 +201,7 @@ class SnapshotFilesystem(ReadableFilesystem):
 
     def tree_content(self, tree: str) -> bytes:
         """Return a tree as it is stored."""
-        kind, data = self._objects.read(tree)
-        if kind != "tree":
-            raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
-        return data
+        return self._objects.read(tree, "tree")[1]
 
     def _read_manifest(self, like: "SnapshotFilesystem | None") -> SnapshotManifest:
         if like is not None and like.manifest_id == self.manifest_id:
@@ -277,10 +231,7 @@ class SnapshotFilesystem(ReadableFilesystem):
 
     def permissions(self, path: str, mode: int) -> int:
         """Return the permissions of the entry at `path`, whose git mode is `mode`."""
-        default = DIRECTORY_PERMISSIONS
-        if mode != DIRECTORY:
-            default = default_file_permissions(executable=mode == EXECUTABLE)
-        return self.manifest.modes.get(path, default)
+        return self.manifest.modes.get(path, _DEFAULTS.get(mode, FILE_PERMISSIONS))
 
     def entry(self, path: str) -> TreeEntry | None:
         """Return the tree entry at `path`; the root gets a synthetic one."""

@@ -11,21 +11,17 @@ import select
 import socket
 import stat
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from weakincentives import posix
 from weakincentives.filesystem.host.files import Identity, identity_of, outlast_timestamp
 from weakincentives.filesystem.host.snapshots.nodes import (
     Captured,
     CapturedDirectory,
     CapturedFile,
-    CapturedLink,
     sort_as_git,
     store_directory,
 )
@@ -34,20 +30,21 @@ from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RECORD,
     RootedDirectory,
-    check_time,
     create_small,
     encode_names,
     join,
     read_small,
     remove_partial,
     set_permissions,
+    start_worker,
+    worker_command,
     write_piece,
 )
 
 _CHUNK_SIZE = 1024 * 1024
 _OWNER_ACCESS = 0o700
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_SCRIPT = (sys.executable, "-I", "-S", str(Path(posix.__file__).with_name("small_files.py")))
+_SCRIPT = worker_command("weakincentives.posix.small_files")
 _MAX_PENDING = 2  # requests: one that is worked on, and the next
 _MAX_SECONDS = 60.0  # without a part of a response
 _BUFFER = 256 * 1024
@@ -84,15 +81,7 @@ class CopyWorker:
         self._process: subprocess.Popen[bytes] | None = None
         with other:
             try:
-                self._process = subprocess.Popen(
-                    _SCRIPT,
-                    stdin=other.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # an interrupt at the terminal is not for it
-                    env={},
-                    cwd="/",
-                )
+                self._process = start_worker(_SCRIPT, stdin=other.fileno())
             except OSError:
                 self._connection.close()
 
@@ -226,9 +215,8 @@ class TreeWriter:
         """Create a symbolic link."""
         parent, name = self._enter(path)
         os.symlink(target, name, dir_fd=parent)
-        encoded = os.fsencode(target)
-        blob = self._batch.add("blob", encoded)
-        self._children[self._parent][name] = CapturedLink.of(name, blob, encoded)
+        blob = self._batch.add("blob", os.fsencode(target))
+        self._children[self._parent][name] = CapturedFile.link(name, blob)
 
     def add_file(
         self, path: str, content: Content, permissions: int, modified_ns: int | None
@@ -317,26 +305,19 @@ class TreeWriter:
 
     def _write(self, descriptor: int, content: Content) -> str | None:
         """Write the content; return its blob id, or None if its size has changed."""
-        size = content.size
-        if size <= _CHUNK_SIZE:
-            data = content.read(0, size)
-            if write_piece(descriptor, data):
-                os.ftruncate(descriptor, len(data))
-            return self._batch.add("blob", data)
+        end = 0
+
+        def copy_piece(offset: int, size: int) -> bytes:
+            nonlocal end
+            piece = content.read(offset, size)
+            write_piece(descriptor, piece)
+            end += len(piece)
+            return piece
+
         try:
-            return self._batch.add_blob(size, _copy_pieces(content, descriptor))
+            return self._batch.add_file(content.size, copy_piece)
         except ValueError:
             return None
-
-
-def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
-    """Yield a large file in pieces, each of which is written first."""
-    written = 0
-    for offset in range(0, content.size, _CHUNK_SIZE):
-        check_time("Copy")
-        piece = content.read(offset, _CHUNK_SIZE)
-        write_piece(descriptor, piece)
-        written += len(piece)
-        yield piece
-    # there may be a hole at its end; a file that was cut meanwhile gets no zeros
-    os.ftruncate(descriptor, written)
+        finally:
+            # there may be a hole at its end; a file that was cut meanwhile gets no zeros
+            os.ftruncate(descriptor, end)

@@ -1,13 +1,13 @@
-"""Derived files: what can be had again is recognised, left out, and completed."""
+"""Derived files: what can be made again is recognised, left out, and completed."""
 
 from pathlib import Path
 
 import pytest
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.derived import (
+from weakincentives.filesystem.reproducible import (
     CompletedFilesystem,
-    DerivedFiles,
+    ReproducibleFiles,
     SourceFilesystem,
 )
 
@@ -31,7 +31,7 @@ SOURCES = [".gitignore", "app.py", "keep.log", "sub/.gitignore", "sub/out/app.js
 
 @pytest.fixture(params=["memory", "host"])
 def project(request: pytest.FixtureRequest, tmp_path: Path):
-    """Return a workspace with derived files."""
+    """Return a workspace with reproducible files."""
     fs = InMemoryFilesystem() if request.param == "memory" else HostFilesystem(tmp_path)
     for path, text in FILES.items():
         fs.write(path, text)
@@ -43,13 +43,13 @@ def hidden(fs: SourceFilesystem | CompletedFilesystem) -> list[str]:
 
 
 def test_a_view_leaves_out_what_can_be_had_again(project: InMemoryFilesystem):
-    derived = DerivedFiles(project)
-    view = SourceFilesystem(project, derived)
+    reproducible = ReproducibleFiles(project)
+    view = SourceFilesystem(project, reproducible)
     assert sorted(set(FILES) - set(hidden(view))) == SOURCES
     assert {each.name for each in view.list(".")} == {".gitignore", "app.py", "keep.log", "sub"}
     assert view.read("sub/out/app.js").content == "source\n"
     view.list("sub")
-    assert sorted(derived.paths) == [
+    assert sorted(reproducible.paths) == [
         ".git",
         "debug.log",
         "env",
@@ -61,11 +61,11 @@ def test_a_view_leaves_out_what_can_be_had_again(project: InMemoryFilesystem):
 
 
 def test_the_answer_for_a_path_stays_the_same(project: InMemoryFilesystem):
-    derived = DerivedFiles(project)
-    assert project.stat("app.py") not in derived
+    reproducible = ReproducibleFiles(project)
+    assert project.stat("app.py") not in reproducible
     project.write(".gitignore", "app.py\n", mode="overwrite")
-    assert project.stat("app.py") not in derived
-    assert project.stat("app.py") in DerivedFiles(project)
+    assert project.stat("app.py") not in reproducible
+    assert project.stat("app.py") in ReproducibleFiles(project)
 
 
 def test_a_state_without_derived_files_gets_those_of_another(project: InMemoryFilesystem):
@@ -96,8 +96,8 @@ def test_the_names_of_a_directory_are_judged_as_each_of_them_is(
         project.delete(".gitignore")
         project.delete("sub/.gitignore")
     project.write("sub/.git", "gitdir: elsewhere\n")
-    derived, alone = DerivedFiles(project), DerivedFiles(project)
-    for each in (derived, alone):
+    reproducible, alone = ReproducibleFiles(project), ReproducibleFiles(project)
+    for each in (reproducible, alone):
         each.keep("sub/a.tmp")
         each.keep("env/lib/site.py")
     pending = ["."]
@@ -105,8 +105,8 @@ def test_the_names_of_a_directory_are_judged_as_each_of_them_is(
         path = pending.pop()
         entries = {each.name: each for each in project.list(path)}
         names = {name: each.is_directory for name, each in entries.items()}
-        found = derived.find_names("" if path == "." else path, names)
+        found = reproducible.find_names("" if path == "." else path, names)
         stats = {name: project.stat(each.path) for name, each in entries.items()}
         assert found == {name for name, each in stats.items() if each in alone}, path
         pending += [each.path for each in entries.values() if each.is_directory]
-    assert sorted(derived.paths) == sorted(alone.paths)
+    assert sorted(reproducible.paths) == sorted(alone.paths)

@@ -1,8 +1,8 @@
-"""Derived files: what can be had again, such as `.git`, virtual environments and build output.
+"""Reproducible files, such as `.git`, virtual environments and build output.
 
-A path is derived if it is version control data, a virtual environment, a directory of installed
-packages or of caches, or if a `.gitignore` or `.ignore` file excludes it. The rules of a directory
-are read once, when it is first seen, so that the answer for a path stays the same.
+A path is reproducible if it is version control data, a virtual environment, a directory of
+installed packages or of caches, or if a `.gitignore` or `.ignore` file excludes it. The rules of a
+directory are read once, when it is first seen, so that the answer for a path stays the same.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -14,7 +14,7 @@ from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import join
 
-DERIVED_NAMES = frozenset(
+REPRODUCIBLE_NAMES = frozenset(
     {
         "__pycache__",
         "node_modules",
@@ -36,15 +36,15 @@ DERIVED_NAMES = frozenset(
         ".eggs",
     }
 )
-"""Names of directories with derived files."""
-DERIVED_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+"""Names of directories with reproducible files."""
+REPRODUCIBLE_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark such a directory, whatever its name is."""
 _MAX_PATHS = 1_000
 _MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
 
 
-class DerivedFiles:
-    """Tells which files of a workspace can be had again, and remembers the outermost of them."""
+class ReproducibleFiles:
+    """Tells which files of a workspace are reproducible, and remembers the outermost of them."""
 
     def __init__(self, filesystem: ReadableFilesystem) -> None:
         """Read the ignore files of `filesystem`."""
@@ -53,29 +53,29 @@ class DerivedFiles:
         self._seen: set[str] = set()
         self._kept: set[str] = set()
         self.paths: list[str] = []
-        """The outermost derived paths that were seen, of a bounded number."""
+        """The outermost reproducible paths that were seen, of a bounded number."""
 
     def __contains__(self, found: FileStat) -> bool:
-        """Whether an entry is derived, by itself or by a directory above it."""
+        """Whether an entry is reproducible, by itself or by a directory above it."""
         if found.path in self._kept:
             return False
         rules = self._directory_rules(found.path.rpartition("/")[0])
         if rules is None:
             return True
-        is_derived = self._is_excluded(found, rules[0])
-        if is_derived and len(self._seen) < _MAX_PATHS and found.path not in self._seen:
+        is_reproducible = self._is_excluded(found, rules[0])
+        if is_reproducible and len(self._seen) < _MAX_PATHS and found.path not in self._seen:
             self._seen.add(found.path)
             self.paths.append(found.path)
-        return is_derived
+        return is_reproducible
 
     def excludes(self, path: str) -> bool:
-        """Return whether a file is derived, even if somebody has written it on purpose."""
+        """Return whether a file is reproducible, even if it was written on purpose."""
         rules = self._directory_rules(path.rpartition("/")[0])
         found = FileStat(path, is_file=True, is_directory=False)
         return rules is None or self._is_excluded(found, rules[0])
 
     def find_names(self, directory: str, names: Mapping[str, bool]) -> set[str]:
-        """Return which entries of a directory are derived; `names` says which are directories."""
+        """Return the reproducible entries of a directory; `names` says which are directories."""
         rules = self._directory_rules(directory)
         suspects = names
         if rules is not None and not rules[0]:  # then only directories can be, and `.git`
@@ -87,7 +87,7 @@ class DerivedFiles:
         }
 
     def keep(self, path: str) -> None:
-        """Count a path as not derived from now on, because somebody has written it on purpose."""
+        """Count a path as not reproducible from now on, because it was written on purpose."""
         while path and path not in self._kept:
             self._kept.add(path)
             path = path.rpartition("/")[0]
@@ -98,13 +98,13 @@ class DerivedFiles:
             return True
         if not found.is_directory:
             return False
-        return name in DERIVED_NAMES or self._has_marker(found.path)
+        return name in REPRODUCIBLE_NAMES or self._has_marker(found.path)
 
     def _has_marker(self, directory: str) -> bool:
-        return any(self._find(join(directory, name)) is not None for name in DERIVED_MARKERS)
+        return any(self._find(join(directory, name)) is not None for name in REPRODUCIBLE_MARKERS)
 
     def _directory_rules(self, directory: str) -> tuple[IgnoreRules, int] | None:
-        """Return the rules in a directory, and of how many files; None if it is derived."""
+        """Return the rules in a directory, and of how many files; None if it is reproducible."""
         if directory not in self._rules:
             self._rules[directory] = self._read_rules(directory)
         return self._rules[directory]
@@ -142,15 +142,15 @@ class DerivedFiles:
 
 
 class CompletedFilesystem(ReadableFilesystem):
-    """A recorded state without derived files, completed with those of another filesystem."""
+    """A recorded state without reproducible files, completed with those of another filesystem."""
 
     def __init__(self, recorded: ReadableFilesystem, original: ReadableFilesystem) -> None:
-        """Show `recorded`, and where it has nothing, the derived files of `original`."""
+        """Show `recorded`, and where it has nothing, the reproducible files of `original`."""
         super().__init__(limits=recorded.limits)
         self._root = recorded.root
         self._recorded = State(recorded)
         self._original = State(original)
-        self._derived = DerivedFiles(original)
+        self._reproducible = ReproducibleFiles(original)
 
     @property
     def root(self) -> str:
@@ -162,17 +162,17 @@ class CompletedFilesystem(ReadableFilesystem):
         if found is not None:
             return found
         other = self._original.lookup(path)
-        return other if other is not None and other in self._derived else None
+        return other if other is not None and other in self._reproducible else None
 
     def _stats(self, path: str) -> dict[str, FileStat]:
         found = self._recorded.children(path)
         for name, other in self._original.children(path).items():
-            if name not in found and other in self._derived:
+            if name not in found and other in self._reproducible:
                 found[name] = other
         return found
 
     def _children(self, path: str) -> Children:
-        return _group(self._stats(path))
+        return Children.of(self._stats(path))
 
     def _open(self, path: str) -> Content:
         is_recorded = self._recorded.lookup(path) is not None
@@ -180,14 +180,14 @@ class CompletedFilesystem(ReadableFilesystem):
 
 
 class SourceFilesystem(ReadableFilesystem):
-    """A read-only view of a filesystem without its derived files."""
+    """A read-only view of a filesystem without its reproducible files."""
 
-    def __init__(self, base: ReadableFilesystem, derived: Container[FileStat]) -> None:
-        """Show `base` without what is in `derived`."""
+    def __init__(self, base: ReadableFilesystem, reproducible: Container[FileStat]) -> None:
+        """Show `base` without what is in `reproducible`."""
         super().__init__(limits=base.limits)
         self._root = base.root
         self._base = State(base)
-        self._derived = derived
+        self._reproducible = reproducible
 
     @property
     def root(self) -> str:
@@ -196,29 +196,30 @@ class SourceFilesystem(ReadableFilesystem):
 
     def _lookup(self, path: str) -> FileStat | None:
         found = self._base.lookup(path)
-        return None if found is None or (path and found in self._derived) else found
+        return None if found is None or (path and found in self._reproducible) else found
 
     def _stats(self, path: str) -> dict[str, FileStat]:
         found = self._base.children(path)
-        return {name: each for name, each in found.items() if each not in self._derived}
+        return {name: each for name, each in found.items() if each not in self._reproducible}
 
     def _children(self, path: str) -> Children:
         files, directories, *others = self._base.names(path)
         return Children(
-            self._leave_out_derived(path, files, is_file=True),
-            self._leave_out_derived(path, directories, is_directory=True),
-            *(self._leave_out_derived(path, each) for each in others),
+            self._select(path, files, is_file=True),
+            self._select(path, directories, is_directory=True),
+            *(self._select(path, each) for each in others),
         )
 
-    def _leave_out_derived(
+    def _select(
         self, path: str, names: Iterable[str], *, is_file: bool = False, is_directory: bool = False
     ) -> list[str]:
-        """Return the names of entries that are not derived, of one kind."""
-        derived = self._derived
+        """Return the names of entries that are not reproducible, of one kind."""
+        left_out = self._reproducible
         return [
             name
             for name in names
-            if FileStat(join(path, name), is_file=is_file, is_directory=is_directory) not in derived
+            if FileStat(join(path, name), is_file=is_file, is_directory=is_directory)
+            not in left_out
         ]
 
     def _open(self, path: str) -> Content:
@@ -227,11 +228,3 @@ class SourceFilesystem(ReadableFilesystem):
     def _blob_id(self, path: str) -> str | None:
         found = self._lookup(path)
         return None if found is None else self._base.known_id(found)
-
-
-def _group(entries: Mapping[str, FileStat]) -> Children:
-    """Return the names of entries by kind."""
-    kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
-    for name, found in entries.items():
-        kinds[found.kind].append(name)
-    return Children(*kinds.values())
