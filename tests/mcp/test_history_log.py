@@ -69,16 +69,16 @@ def full_log(where: str = "record.writing") -> Iterator[None]:
 def test_a_call_is_undone_in_a_later_session(root: Path) -> None:
     session(root, write("a.txt", "two\n"), write("b.txt", "new\n"), ("read_text_file", {}))
     (review,) = session(root, ("review", {}))
-    assert "call 1: write_file by tester, other session #1: a.txt" in review
+    assert "call 1: write_file by tester #1, other session: a.txt" in review
     (done,) = session(root, undo(1))
-    assert done.startswith("Undid call 1 (write_file by tester, other session #1). Restored: a.txt")
+    assert done.startswith("Undid call 1 (write_file by tester #1, other session). Restored: a.txt")
     assert done.endswith("This is call 3; to redo: undo with call=3.")
     assert (root / "a.txt").read_text() == "one\n"
     assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
     assert (root / "b.txt").exists()
     # the undo is a call of its own, and known to the next session too
     (review,) = session(root, ("review", {}))
-    assert "call 3: undo by tester, other session" in review
+    assert "call 3: undo by tester #1, other session" in review
     session(root, undo(3))
     assert (root / "a.txt").read_text() == "two\n"
 
@@ -89,7 +89,7 @@ def test_a_call_has_one_number_in_every_session_although_others_failed(root: Pat
     assert found[1].startswith("!")
     assert "call 3: write_file by tester #1: c" in found[4]
     (review, done) = session(root, ("review", {}), undo(3))
-    assert "call 2: edit_file by tester, other session #1 failed" in review
+    assert "call 2: edit_file by tester #1, other session failed" in review
     assert "Restored: c" in done
     assert {each.name for each in root.iterdir()} == {"a.txt", "b", "d"}
 
@@ -148,14 +148,14 @@ def test_two_servers_on_one_directory_share_calls_and_numbers(root: Path) -> Non
                 await call(theirs, "write_file", path="c", content="c")
                 await call(ours, "write_file", path="d", content="d")
                 review = await call(theirs, "review")
-                assert "call 1: write_file by same, other session #1: b" in review
+                assert "call 1: write_file by same #1, other session: b" in review
                 assert "call 2: write_file by same #1: c" in review
-                assert "call 3: write_file by same, other session #1: d" in review
+                assert "call 3: write_file by same #1, other session: d" in review
                 assert "Restored: c" in await call(theirs, "undo")  # not the last one of all
                 assert "Restored: b" in await call(theirs, "undo", call=1)
                 await call(ours, "write_file", path="c", content="again")
                 refused = await fail(theirs, "undo", call=4)
-                assert "changed by call 6 (write_file by same, other session #1)" in refused
+                assert "changed by call 6 (write_file by same #1, other session)" in refused
 
     anyio.run(main)
 

@@ -38,6 +38,7 @@ def test_a_file_that_was_read_and_changed_since_is_not_overwritten(root: Path) -
     async def work(served: Served) -> None:
         client = await served.connect()
         await read(client)
+        await call(client, "review")  # a read does not wait for the state at the start; this does
         (root / "a.txt").write_text("one\nmine\n")
         text = await refuse(client)
         assert "-two\n+mine\n" in text

@@ -93,12 +93,16 @@ def test_subscribers_are_notified_of_changes(tmp_path: Path) -> None:
 
         watcher = await served.connect("watcher", message_handler=on_message)
         writer = await served.connect("writer")
-        with pytest.warns(match="removed"):
-            await watcher.subscribe_resource((root / "a.txt").as_uri())
+        (root / "new\nline").touch()
+        for name in ("a.txt", "new\nline"):
+            with pytest.warns(match="removed"):
+                await watcher.subscribe_resource((root / name).as_uri())
         await call(writer, "write_file", path="b.txt", content="")
-        await call(writer, "write_file", path="a.txt", content="")
-        await arrived.wait()
-        assert news == [(root / "a.txt").as_uri()]
+        for name in ("a.txt", "new\nline"):
+            await call(writer, "write_file", path=name, content="x")
+            await arrived.wait()
+            arrived = anyio.Event()
+        assert news == [(root / "a.txt").as_uri(), (root / "new\nline").as_uri()]
 
     run(root, work)
 

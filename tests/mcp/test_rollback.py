@@ -94,7 +94,7 @@ def test_what_changed_after_a_kill_in_an_undo_is_left_alone(tmp_path: Path) -> N
     (review,) = session(root, ("review", {}))
     assert "call 1: delete_file" in review
     assert "undone by" not in review
-    assert "call 2: undo by tester, other session #1 was interrupted and rolled back" in review
+    assert "call 2: undo by tester #1, other session was interrupted and rolled back" in review
     assert [each.read_text() for each in (root / "d").iterdir()] == ["mine\n"]
     assert (root / "new.txt").read_bytes() == b"\0\xff"
     (refused,) = session(root, ("undo", {"call": 1}))
@@ -112,8 +112,8 @@ def test_an_undo_that_was_killed_when_it_was_done_is_listed_and_can_be_undone(
     kill_in_undo(root, "record.writing", 1)
     assert (root / "a.txt").read_text() == "one\n"
     (review,) = session(root, ("review", {}))
-    assert "call 1: write_file by tester, other session #1: a.txt (undone by call 2)" in review
-    assert "call 2: undo by tester, other session #1: a.txt" in review
+    assert "call 1: write_file by tester #1, other session: a.txt (undone by call 2)" in review
+    assert "call 2: undo by tester #1, other session: a.txt" in review
     assert "interrupted" not in review
     (redone,) = session(root, undo(2))
     assert "Restored: a.txt" in redone
@@ -136,6 +136,6 @@ def test_an_undo_that_a_full_disk_cut_off_says_so_and_is_listed(tmp_path: Path) 
     assert refused.startswith("!undo was cut off: some files are restored, and others are not.")
     assert "No space left" in refused
     review, again = session(root, ("review", {}), undo(1))
-    assert "call 2: undo by tester, other session #1 was interrupted and rolled back" in review
+    assert "call 2: undo by tester #1, other session was interrupted and rolled back" in review
     assert "Restored: a.txt, c.txt" in again
     assert sorted(each.name for each in root.iterdir()) == ["a.txt", "b.txt"]

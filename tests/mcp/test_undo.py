@@ -118,6 +118,27 @@ def test_undo_never_loses_an_edit_of_somebody_else(tmp_path: Path) -> None:
     run(root, work)
 
 
+def test_a_chosen_path_is_created_again_where_its_directory_was_renamed(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    (root / "d").mkdir(parents=True)
+    (root / "d/a.txt").write_text("mine")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "d/a.txt", "1")
+        (root / "d").rename(root / "moved")
+        refused = await fail(client, "undo")
+        assert "d/a.txt: changed since call 1" in refused
+        assert "To create again what is gone, choose it with `paths`: d/a.txt\n" in refused
+        assert not (root / "d").exists()
+        text = await call(client, "undo", call=1, paths=["d/a.txt"])
+        assert "Restored: d/a.txt" in text
+        assert (root / "d/a.txt").read_text() == "mine"
+        assert (root / "moved/a.txt").read_text() == "1"
+
+    run(root, work)
+
+
 def test_undo_keeps_a_file_that_somebody_put_into_a_new_directory(tmp_path: Path) -> None:
     root = tmp_path / "w"
 
@@ -141,6 +162,22 @@ def test_undo_names_the_call_of_another_client_that_is_in_the_way(tmp_path: Path
         await write(two, "a.txt", "2")
         assert "write_file by two #2" in await fail(one, "undo")
         assert (root / "a.txt").read_text() == "2"
+
+    run(root, work)
+
+
+def test_what_is_in_the_way_is_named_and_not_the_undo_of_something_later(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        for content in ("1", "2", "3"):
+            await write(client, "a.txt", content)
+        await call(client, "undo", call=3)
+        assert "changed by call 2 (write_file" in await fail(client, "undo", call=1)
+        await call(client, "undo", call=2)
+        await call(client, "undo", call=1)
+        assert not (root / "a.txt").exists()
 
     run(root, work)
 
@@ -330,6 +367,34 @@ def test_what_a_person_saved_before_a_call_is_a_step_of_its_own(tmp_path: Path) 
         assert (root / "a.txt").read_text() == "mine\n"
         await call(client, "undo", call=1)
         assert (root / "a.txt").read_text() == "old\n"
+
+    run(root, work)
+
+
+def test_both_saves_of_a_person_around_a_call_can_be_had_back(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    (root / "a.txt").write_text("old\n")
+
+    def save_again(point: str) -> None:
+        if point == "journal.ended" and (root / "a.txt").read_text() == "agent\n":
+            (root / "draft").write_text("second\n")
+            (root / "draft").replace(root / "a.txt")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "list_checkpoints")
+        (root / "a.txt").write_text("first\n")
+        with fault_hook(save_again):
+            await write(client, "a.txt", "agent\n")
+        assert "call 3: change by the user: a.txt" in await call(client, "review")
+        # what the call wrote is nowhere; it must not look as if there were nothing to go back to
+        assert "a.txt: changed by call 3 (change by the user)" in await fail(client, "undo")
+        await call(client, "undo", call=3)
+        assert (root / "a.txt").read_text() == "first\n"
+        assert "Nothing is left to undo" in await call(client, "undo", call=2)
+        await call(client, "undo", call=5)  # after the one that failed
+        assert (root / "a.txt").read_text() == "second\n"
 
     run(root, work)
 

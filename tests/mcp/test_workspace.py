@@ -13,7 +13,7 @@ from mcp.types import ImageContent
 
 from tests.mcp.serving import Served, call, fail, run
 from weakincentives.contrib.tools.dialects import DIALECTS
-from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.mcp import McpWorkspace
 from weakincentives.mcp.tools import describe_tool
 from weakincentives.prompt import Tool
@@ -170,3 +170,15 @@ def test_a_failed_call_changes_nothing_and_says_why(tmp_path: Path) -> None:
 
     run(tmp_path / "w", work)
     assert (tmp_path / "w/a.txt").read_text() == "one\n"
+
+
+def test_a_workspace_that_is_closed_at_once_stops_its_start_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    for number in range(500):
+        (root / f"{number}.txt").write_text(f"{number}\n")
+    with HostFilesystem(root, git_dir=tmp_path / "git") as files:
+        McpWorkspace(files).close()
+    assert not caplog.records

@@ -1,34 +1,46 @@
-"""Calls of clients: their order, cancellation and execution, each in a transaction.
+"""Calls of clients: their order, cancellation, execution and results, each in a transaction.
 
 Calls run in the order in which they arrive, whichever client sent them. One that can change files
 runs alone; those that only read run side by side. So no call sees half of another one.
 """
 
 import asyncio
+import base64
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
 from threading import Lock
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
-from mcp.types import CallToolResult
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
 
 from weakincentives.adapters import CancellationToken, Policy, ToolCall, ToolExecutor, ToolOutcome
+from weakincentives.contrib.tools import ReadFileResult
 from weakincentives.errors import UnfinishedRestoreError, WinkError
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import History, Recording
-from weakincentives.mcp.history_tools import CHECKPOINT
+from weakincentives.mcp.history_tools import CHECKPOINT, HistoryResult
 from weakincentives.mcp.steps import Step
-from weakincentives.mcp.tools import error_result, to_result
-from weakincentives.posix import cancellable, display_path
-from weakincentives.prompt import Tool, ToolContext
+from weakincentives.mcp.tools import MAX_MEDIA, MEDIA_TOOL, mime_type
+from weakincentives.posix import TimeLimitError, cancellable, display_path
+from weakincentives.prompt import Media, Tool, ToolContext
+from weakincentives.serde import to_builtins
 
 MAX_PARALLEL = 4
 """Calls that run side by side."""
@@ -44,56 +56,116 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+Finished: TypeAlias = tuple[CallToolResult, Sequence[str]]
+"""The result of a call of a tool, and the paths that it has changed."""
+Report: TypeAlias = Callable[[float, str], Awaitable[None]]
+"""Reports progress: a number that increases, and a sentence."""
+
+
 class ServerBusyError(WinkError, RuntimeError):
     """Too many calls wait for their turn."""
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting(Generic[T]):
-    function: Callable[[], T]
-    call: "RunningCall | None"
-    exclusive: bool
-    size: int
-    future: "Future[T]" = field(default_factory=Future[Any])
+class Call(Future[T]):
+    """A call from its arrival to its end: its result, its cancellation, and how far it has got."""
+
+    def __init__(
+        self, name: str, function: Callable[[], T], *, exclusive: bool = False, size: int = 0
+    ) -> None:
+        """Run `function` in a copy of the caller's context.
+
+        Args:
+            name: What it is, for the person who waits.
+            function: What to run.
+            exclusive: Nothing else runs at the same time.
+            size: The memory that it takes while it waits.
+        """
+        super().__init__()
+        self.name: str = name
+        self.exclusive: bool = exclusive
+        self.size: int = size
+        self.cancellation: CancellationToken = CancellationToken()
+        self._function = function
+        self._context = copy_context()
+        self._created = time.monotonic()
+        self._lines = 0
+        self._last_line = ""
+
+    def run(self, finish: Callable[["Call[Any]"], None]) -> None:
+        """Run it in this thread; call `finish` before the result is there."""
+        try:
+            result = self._context.run(self._call)
+        except BaseException as error:  # noqa: BLE001 # who waits gets it
+            finish(self)
+            self.set_exception(error)
+        else:
+            finish(self)
+            self.set_result(result)
+
+    def on_output(self, data: bytes) -> None:
+        """Note what its command prints."""
+        self._lines += data.count(b"\n")
+        lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+        if lines:
+            self._last_line = display_path(lines[-1].strip())[:_MAX_LINE]
+
+    async def wait(self, report: Report | None = None) -> T:
+        """Return the result; call `report` every second until it is there.
+
+        If this task is cancelled, a call that waits does not run. One that runs is stopped and
+        rolled back, which is awaited: nothing changes files any more when this returns.
+        """
+        waiting = asyncio.wrap_future(self)
+        try:
+            while report is not None and not waiting.done():
+                await asyncio.wait([waiting], timeout=PROGRESS_INTERVAL)
+                if not waiting.done():
+                    seconds = time.monotonic() - self._created
+                    await report(seconds, self._describe(seconds))
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if not self.cancel():
+                self.cancellation.cancel("the client cancelled it, or has gone")
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([waiting])
+            raise
+
+    def _call(self) -> T:
+        with cancellable(self.cancellation):
+            return self._function()
+
+    def _describe(self, seconds: float) -> str:
+        """Return what it is doing, for the person who waits."""
+        if not self.running():
+            return f"{self.name}: waiting for other calls"
+        text = f"{self.name}: running for {seconds:.0f} s"
+        if self._lines:
+            text += f", {self._lines:,} {'line' if self._lines == 1 else 'lines'} printed"
+        return f"{text}: {self._last_line}" if self._last_line else text
 
 
 class CallQueue:
-    """Runs functions in threads, first come, first served; exclusive ones run alone.
+    """Runs calls in threads, first come, first served; exclusive ones run alone.
 
     Thread-safe.
     """
 
-    def __init__(self, *, max_parallel: int = MAX_PARALLEL) -> None:
-        """Run at most `max_parallel` functions at the same time."""
-        self._max_parallel = max_parallel
+    def __init__(self) -> None:
+        """Start without a call."""
         self._lock = Lock()
-        self._waiting: deque[_Waiting[Any]] = deque()
+        self._waiting: deque[Call[Any]] = deque()
         self._waiting_bytes = 0
-        self._running: set[_Waiting[Any]] = set()
+        self._running: set[Call[Any]] = set()
         self._is_closed = False
-        self._pool = ThreadPoolExecutor(max_parallel, thread_name_prefix="wink-mcp")
+        self._pool = ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="wink-mcp")
 
-    def submit(
-        self,
-        function: Callable[[], T],
-        call: "RunningCall | None" = None,
-        *,
-        exclusive: bool = False,
-        size: int = 0,
-    ) -> "Future[T]":
-        """Run `function` when its turn comes; its future can be cancelled until then.
-
-        Args:
-            function: What to run, in a copy of the caller's context.
-            call: What is cancelled if the queue is closed while it runs.
-            exclusive: Nothing else runs at the same time.
-            size: The memory that it takes while it waits.
+    def submit(self, call: Call[T]) -> Call[T]:
+        """Run a call when its turn comes, and return it; it can be cancelled until then.
 
         Raises:
-            ServerBusyError: Too many functions wait, or the queue is closed.
+            ServerBusyError: Too many calls wait, or the queue is closed.
         """
-        context = copy_context()
-        entry = _Waiting[T](lambda: context.run(function), call, exclusive, size)
+        size = call.size
         with self._lock:
             if self._is_closed:
                 raise ServerBusyError("The server is shutting down")
@@ -102,10 +174,18 @@ class CallQueue:
                     f"The server is busy: {len(self._waiting):,} calls are waiting; send this one"
                     " again later"
                 )
-            self._waiting.append(entry)
+            self._waiting.append(call)
             self._waiting_bytes += size
             self._start_next()
-        return entry.future
+        return call
+
+    def on_output(self, stream: str, data: bytes) -> None:
+        """Note what the command of the call prints that runs alone."""
+        del stream
+        with self._lock:
+            for call in self._running:
+                if call.exclusive:
+                    call.on_output(data)
 
     def close(self) -> None:
         """Cancel what waits and what runs, and return when nothing runs any more."""
@@ -114,106 +194,29 @@ class CallQueue:
             waiting, self._waiting = self._waiting, deque()
             self._waiting_bytes = 0
             running = tuple(self._running)
-        for entry in running:
-            if entry.call is not None:
-                entry.call.cancellation.cancel("the server is shutting down")
-        for entry in waiting:
-            entry.future.cancel()
+        for call in running:
+            call.cancellation.cancel("the server is shutting down")
+        for call in waiting:
+            call.cancel()
         self._pool.shutdown(wait=True)
 
     def _start_next(self) -> None:
         """Start what may run now; the lock is held."""
         while self._waiting:
-            entry = self._waiting[0]
-            limit = 1 if entry.exclusive else self._max_parallel
+            call = self._waiting[0]
+            limit = 1 if call.exclusive else MAX_PARALLEL
             if len(self._running) >= limit or any(each.exclusive for each in self._running):
                 return
             self._waiting.popleft()
-            self._waiting_bytes -= entry.size
-            if not entry.future.set_running_or_notify_cancel():
-                continue
-            self._running.add(entry)
-            self._pool.submit(self._run, entry)
+            self._waiting_bytes -= call.size
+            if call.set_running_or_notify_cancel():
+                self._running.add(call)
+                self._pool.submit(call.run, self._finish)
 
-    def _run(self, entry: _Waiting[Any]) -> None:
-        try:
-            result = entry.function()
-        except BaseException as error:  # noqa: BLE001 # the caller gets it from the future
-            self._finish(entry)
-            entry.future.set_exception(error)
-        else:
-            self._finish(entry)
-            entry.future.set_result(result)
-
-    def _finish(self, entry: _Waiting[Any]) -> None:
+    def _finish(self, call: Call[Any]) -> None:
         with self._lock:
-            self._running.discard(entry)
+            self._running.discard(call)
             self._start_next()
-
-
-@dataclass(slots=True, eq=False)
-class RunningCall:
-    """A call between its arrival and its end: its cancellation, and how far it has got."""
-
-    name: str
-    cancellation: CancellationToken = field(default_factory=CancellationToken)
-    has_started: bool = False
-    """Whether its turn has come."""
-    _created: float = field(default_factory=time.monotonic)
-    _lines: int = 0
-    _last_line: str = ""
-
-    def on_output(self, stream: str, data: bytes) -> None:
-        """Note what its command prints."""
-        del stream
-        self._lines += data.count(b"\n")
-        lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
-        if lines:
-            self._last_line = display_path(lines[-1].strip())[:_MAX_LINE]
-
-    @property
-    def seconds(self) -> float:
-        """The seconds since it arrived."""
-        return time.monotonic() - self._created
-
-    def describe(self) -> str:
-        """Return what it is doing, for the person who waits."""
-        if not self.has_started:
-            return f"{self.name}: waiting for other calls"
-        text = f"{self.name}: running for {self.seconds:.0f} s"
-        if self._lines:
-            text += f", {self._lines:,} {'line' if self._lines == 1 else 'lines'} printed"
-        return f"{text}: {self._last_line}" if self._last_line else text
-
-
-Report: TypeAlias = Callable[[float, str], Awaitable[None]]
-"""Reports progress: a number that increases, and a sentence."""
-
-
-async def wait_for(future: "Future[T]", call: RunningCall, report: Report | None = None) -> T:
-    """Return the result of a call.
-
-    If this task is cancelled, a call that waits does not run. One that runs is stopped and rolled
-    back, which is awaited: nothing changes files any more when this returns.
-
-    Args:
-        future: The future of the call.
-        call: The call.
-        report: Called every second while the call runs.
-    """
-    waiting = asyncio.wrap_future(future)
-    try:
-        while report is not None and not waiting.done():
-            await asyncio.wait([waiting], timeout=PROGRESS_INTERVAL)
-            if not waiting.done():
-                await report(call.seconds, call.describe())
-        return await asyncio.shield(waiting)
-    except asyncio.CancelledError:
-        if not future.cancel():
-            call.cancellation.cancel("the client cancelled it, or has gone")
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([waiting])
-        raise
 
 
 class CallExecution:
@@ -227,6 +230,7 @@ class CallExecution:
         self,
         tools: Sequence[Tool[Any, Any]],
         context: ToolContext,
+        queue: CallQueue,
         *,
         history: History | None,
         policies: Sequence[Policy],
@@ -254,48 +258,33 @@ class CallExecution:
         self._by_name: dict[str, Tool[Any, Any]] = {}
         for tool in tools:
             self._by_name.update(dict.fromkeys((tool.name, *tool.other_names), tool))
-        self._current: RunningCall | None = None
-        self._queue = CallQueue()
+        self._queue = queue
         self._numbers = count(1)
         if history is not None:
             # not exclusive: clients can read while the first state of a large directory is taken
-            self._queue.submit(partial(_start_history, history))
+            self.submit_read("start", partial(_start_history, history))
 
     def has_tool(self, name: str) -> bool:
         """Return whether there is a tool with this name."""
         return name in self._by_name
 
     def submit(
-        self, name: str, arguments: Mapping[str, object], client: McpClient, running: RunningCall
-    ) -> "Future[CallToolResult]":
-        """Run a call when its turn comes.
+        self, name: str, arguments: Mapping[str, object], client: McpClient
+    ) -> Call[Finished]:
+        """Run a call of a tool when its turn comes.
 
         Raises:
             ServerBusyError: Too many calls wait, or the workspace is closed.
         """
-        call = ToolCall(name, arguments, f"{client}-{next(self._numbers)}")
+        request = ToolCall(name, arguments, f"{client}-{next(self._numbers)}")
         tool = self._by_name.get(name)
-        return self._queue.submit(
-            partial(self._run, call, client, running),
-            running,
-            exclusive=tool is None or not tool.read_only or tool.name == CHECKPOINT,
-            size=_size(arguments),
-        )
+        exclusive = tool is None or not tool.read_only or tool.name == CHECKPOINT
+        run = partial(self._run, request, tool, client)
+        return self._queue.submit(Call(name, run, exclusive=exclusive, size=_size(arguments)))
 
-    def submit_read(self, read: Callable[[], T], running: RunningCall) -> "Future[T]":
+    def submit_read(self, name: str, read: Callable[[], T]) -> Call[T]:
         """Run a function that only reads when its turn comes; raises as `submit` does."""
-
-        def run() -> T:
-            with cancellable(running.cancellation):
-                return read()
-
-        return self._queue.submit(run, running)
-
-    def on_output(self, stream: str, data: bytes) -> None:
-        """Note what the command of the running call prints."""
-        current = self._current
-        if current is not None:
-            current.on_output(stream, data)
+        return self._queue.submit(Call(name, read))
 
     def close(self) -> None:
         """Cancel all calls, and return when none runs any more."""
@@ -305,14 +294,20 @@ class CallExecution:
 
     # --- one call ---
 
-    def _run(self, call: ToolCall, client: McpClient, running: RunningCall) -> CallToolResult:
+    def _run(self, call: ToolCall, tool: Tool[Any, Any] | None, client: McpClient) -> Finished:
         """Run a call in its turn; whatever happens, it has a result."""
-        running.has_started = True
-        recording = Recording(Step(client=client, tool=call.name))
+        name = call.name if tool is None else tool.name
+        recording = Recording(Step(client=str(client), tool=name))
+        record: AbstractContextManager[None] = nullcontext()
+        if tool is not None and not tool.read_only and self._history is not None:
+            recording.bypasses_filesystem = tool.bypasses_filesystem
+            record = self._history.record(recording)
         try:
-            with cancellable(running.cancellation):
-                outcome = self._execute(call, client, running, recording)
-            return to_result(outcome, recording, self._context.filesystem, uri=self._uri)
+            with record:
+                outcome = self._executor_of(client).execute(call)
+                recording.success = outcome.result.success
+            step = recording.step
+            return self._to_result(outcome, recording), () if step is None else step.paths
         except UnfinishedRestoreError as error:
             text = (
                 f"{call.name} was cut off: some files are restored, and others are not. {error}."
@@ -323,35 +318,56 @@ class CallExecution:
         except Exception as error:  # noqa: BLE001 # a bug in one tool does not end the server
             _log.exception("Tool %r crashed", call.name)
             text = f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
-        return error_result(text, recording.notes)
+        return error_result(text, recording.notes), ()
 
-    def _execute(
-        self, call: ToolCall, client: McpClient, running: RunningCall, recording: Recording
-    ) -> ToolOutcome:
-        """Run a call; add it to the history if it may change something."""
-        execute = self._executor_of(client).execute
-        tool = self._by_name.get(call.name)
-        if tool is None or tool.read_only or self._history is None:
-            return execute(call)
-        recording.bypasses_filesystem = tool.bypasses_filesystem
-        recording.draft = Step(client=client, tool=tool.name)
-        self._current = running
-        success = False
-        self._history.begin(recording)
-        try:
-            outcome = execute(call)
-            success = outcome.result.success
-        finally:
-            self._current = None
-            self._history.finish(recording, success=success)
-        return outcome
+    def _to_result(self, outcome: ToolOutcome, recording: Recording) -> CallToolResult:
+        """Return an outcome in the form of the protocol."""
+        result, step, notes = outcome.result, recording.step, recording.notes
+        value = result.value
+        if not result.success:
+            return error_result(outcome.text, notes)
+        if outcome.call.name == MEDIA_TOOL and isinstance(value, ReadFileResult):
+            return self._media_result(value, result.media)
+        if step is not None and step.is_undo:
+            notes = [*notes, f"This is call {step.number}; to redo: undo with call={step.number}."]
+        text = "\n".join([outcome.text, *notes])
+        structured: dict[str, Any] = {"content": text}
+        if isinstance(value, ReadFileResult) and value.encoding == "utf-8":
+            structured = _page(value)
+        elif isinstance(value, HistoryResult):
+            structured |= cast("dict[str, Any]", to_builtins(value))
+        if result.command is not None:
+            command = result.command
+            structured |= {"exitCode": command.exit_code, "timedOut": command.timed_out}
+        if step is not None and step.after is not None:
+            structured |= {"call": step.number, "changed": [*map(display_path, step.paths)]}
+        images = (_media_block(each, "") for each in result.media)
+        return CallToolResult(
+            content=[TextContent(text=text), *images], structured_content=structured
+        )
+
+    def _media_result(self, value: ReadFileResult, found: Sequence[Media]) -> CallToolResult:
+        """Return a binary file as the reference server does: image, audio or blob."""
+        if value.size_bytes > MAX_MEDIA and not found:
+            return error_result(
+                f"{display_path(value.path)} has {value.size_bytes:,} bytes, more than the"
+                f" {MAX_MEDIA:,} that fit into one answer"
+            )
+        files = self._context.filesystem
+        assert files is not None  # it was read there
+        data = b"" if found else files.read_bytes(value.path).content
+        media = found[0] if found else Media(mime_type(value.path), data)
+        block = _media_block(media, self._uri(value.path))
+        item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return CallToolResult(content=[block], structured_content={"content": [item]})
 
 
 def _start_history(history: History) -> None:
     try:
         history.start()
     except (WinkError, OSError) as error:
-        _log.warning("Calls cannot be undone: %s", error)
+        if not isinstance(error.__cause__, TimeLimitError):  # the server is closed already
+            _log.warning("Calls cannot be undone: %s", error)
 
 
 def _size(value: object) -> int:
@@ -364,3 +380,30 @@ def _size(value: object) -> int:
     if isinstance(value, list):
         return sum(1 + _size(each) for each in cast("list[object]", value))
     return 8
+
+
+def error_result(text: str, notes: Sequence[str] = ()) -> CallToolResult:
+    """Return the result of a call that failed, with sentences for the model."""
+    return CallToolResult(content=[TextContent(text="\n".join([text, *notes]))], is_error=True)
+
+
+def _page(value: ReadFileResult) -> dict[str, Any]:
+    """Return a page of a text file for programs: its lines without numbers."""
+    page: dict[str, Any] = {
+        "content": value.content,
+        "firstLine": value.offset + 1,
+        "lines": value.shown,
+        "totalLines": value.total,
+    }
+    return page if value.next_offset is None else page | {"nextLine": value.next_offset + 1}
+
+
+def _media_block(media: Media, uri: str) -> ContentBlock:
+    """Return bytes as the protocol has them; those of a file have its URI."""
+    kind, data = media.media_type, base64.b64encode(media.data).decode()
+    if kind.startswith("image/"):
+        return ImageContent(data=data, mime_type=kind)
+    if kind.startswith("audio/"):
+        return AudioContent(data=data, mime_type=kind)
+    contents = BlobResourceContents(uri=uri, mime_type=kind, blob=data)
+    return EmbeddedResource(resource=contents)

@@ -1,13 +1,16 @@
 """Handlers of the protocol's requests, and how they are added to a server."""
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from mcp.server import MCPServer, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
-from mcp.server.subscriptions import ListenHandler
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -30,20 +33,62 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from weakincentives.adapters.loop.executor import error_message
-from weakincentives.errors import WinkError
-from weakincentives.mcp.calls import CallExecution, RunningCall, wait_for
-from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient
-from weakincentives.mcp.resources import WorkspaceResources
-from weakincentives.mcp.tools import error_result
+from weakincentives.errors import ToolValidationError, WinkError
+from weakincentives.mcp.calls import CallExecution, error_result
+from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient, put_newest
+from weakincentives.mcp.resources import DIFF, LOG, WorkspaceResources
 
 _RESOURCE_NOT_FOUND = -32002
 _LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list"})
 _ROOTS_CHANGED = "notifications/roots/list_changed"
+_MAX_SUBSCRIPTIONS = 1_000  # per client
+_MAX_CLIENTS = 1_000
 _OUR_PAGE = "wink:"  # begins the cursors of our pages
 T = TypeVar("T")
 P = TypeVar("P", bound=BaseModel)
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = Callable[[Context, P], Awaitable[HandlerResult]]
+
+
+class Subscriptions:
+    """Notifies clients when a call has changed a resource that they subscribed to."""
+
+    def __init__(self, uri: Callable[[str], str]) -> None:
+        """Notify nobody; `uri` returns the URI of a file."""
+        self.bus: InMemorySubscriptionBus = InMemorySubscriptionBus()
+        """Carries changes to the listeners of protocol versions without a handshake."""
+        self._uri = uri
+        self._subscribers: OrderedDict[McpClient, tuple[ServerSession, set[str]]] = OrderedDict()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def add(self, context: Context, client: McpClient, uri: str) -> None:
+        """Notify a client when a resource has changed.
+
+        Raises:
+            ToolValidationError: It has too many subscriptions.
+        """
+        uris = self._subscribers[client][1] if client in self._subscribers else set[str]()
+        if len(uris) >= _MAX_SUBSCRIPTIONS:
+            raise ToolValidationError(f"At most {_MAX_SUBSCRIPTIONS:,} subscriptions are possible")
+        uris.add(uri)
+        put_newest(self._subscribers, client, (context.session, uris), _MAX_CLIENTS)
+
+    def remove(self, client: McpClient, uri: str) -> None:
+        """End a subscription."""
+        if client in self._subscribers:
+            self._subscribers[client][1].discard(uri)
+
+    async def notify(self, paths: Sequence[str]) -> None:
+        """Notify clients that a call has changed files."""
+        changed = [*map(self._uri, paths), f"{DIFF}start", LOG]
+        for uri in changed:
+            await self.bus.publish(ResourceUpdated(uri))
+        for session, uris in tuple(self._subscribers.values()):
+            for uri in filter(uris.__contains__, changed):
+                # a client that does not read must not delay the others
+                task = asyncio.create_task(session.send_resource_updated(uri))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +98,7 @@ class RequestHandlers:
     tools: Sequence[McpTool]
     execution: CallExecution
     resources: WorkspaceResources
+    subscriptions: Subscriptions
     roots: ClientRoots
     clients: ClientRegistry
 
@@ -68,19 +114,16 @@ class RequestHandlers:
         runs is stopped and rolled back.
         """
         client = self.clients.identify(context)
-        running = RunningCall(params.name)
         try:
             await self.roots.ask(context, client)
-            future = self.execution.submit(params.name, params.arguments or {}, client, running)
+            call = self.execution.submit(params.name, params.arguments or {}, client)
         except (WinkError, TimeoutError) as error:
             return error_result(str(error))
         has_token = context.meta is not None and context.meta.get("progress_token") is not None
         report = partial(_report, context) if has_token else None
-        result = await wait_for(future, running, report)
-        structured = cast("dict[str, Any]", result.structured_content or {})
-        changed: Sequence[str] = structured.get("changed", ())
+        result, changed = await call.wait(report)
         if changed:
-            await self.resources.notify(changed)
+            await self.subscriptions.notify(changed)
         return result
 
     async def list_resources(
@@ -105,12 +148,12 @@ class RequestHandlers:
 
     async def subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Notify a client of changes: the handler of `resources/subscribe`."""
-        self.resources.subscribe(context, self.clients.identify(context), str(params.uri))
+        self.subscriptions.add(context, self.clients.identify(context), str(params.uri))
         return EmptyResult()
 
     async def unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
         """End notifications of changes: the handler of `resources/unsubscribe`."""
-        self.resources.unsubscribe(self.clients.identify(context), str(params.uri))
+        self.subscriptions.remove(self.clients.identify(context), str(params.uri))
         return EmptyResult()
 
     async def on_roots_changed(self, context: Context, params: NotificationParams) -> None:
@@ -125,11 +168,9 @@ class RequestHandlers:
             MCPError: It failed; the message says why.
         """
         client = self.clients.identify(context)
-        running = RunningCall(context.method)
         try:
             await self.roots.ask(context, client)
-            future = self.execution.submit_read(partial(read, client), running)
-            return await wait_for(future, running)
+            return await self.execution.submit_read(context.method, partial(read, client)).wait()
         except FileNotFoundError as error:
             # versions without a handshake have no code of their own for it
             is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -158,7 +199,7 @@ def _add_handlers(server: Server[Any], ours: RequestHandlers) -> None:
         if server.get_request_handler(method) is None:
             server.add_request_handler(method, params, handler)
 
-    listen = ListenHandler(ours.resources.bus)
+    listen = ListenHandler(ours.subscriptions.bus)
     add("tools/list", PaginatedRequestParams, ours.list_tools)
     add("tools/call", CallToolRequestParams, ours.call_tool)
     add("resources/list", PaginatedRequestParams, ours.list_resources)

@@ -6,15 +6,14 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise, takewhile
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from weakincentives.errors import (
     SnapshotError,
@@ -27,7 +26,6 @@ from weakincentives.filesystem import (
     Filesystem,
     FilesystemSnapshot,
     PathChange,
-    Pinnable,
     ReadableFilesystem,
     ReportsChanges,
     diff,
@@ -37,8 +35,16 @@ from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.store import CallStates
 from weakincentives.history import LogError
-from weakincentives.mcp.clients import McpClient, put_newest
-from weakincentives.mcp.steps import MAX_CHECKPOINTS, MAX_STEPS, USER, Checkpoint, Step, StepLog
+from weakincentives.mcp.steps import (
+    MAX_STEPS,
+    OTHER_PROGRAM,
+    USER,
+    Checkpoint,
+    KeptState,
+    Step,
+    StepLog,
+    find_undone,
+)
 from weakincentives.posix import display_path, is_within, no_time_limit, parents_of
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime import transaction
@@ -51,7 +57,6 @@ MAX_LISTED = 100
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
 _REPLACED = ("before restore", "saved during a restore")  # tags of what a restore replaced
-_OTHER_SESSION = McpClient("another session", 0)
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +78,7 @@ class _StateStore(Filesystem, Protocol):
         expect: FilesystemSnapshot | None = None,
     ) -> None: ...
 
-    def view(self, snapshot: FilesystemSnapshot) -> Filesystem: ...
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem: ...
 
 
 @runtime_checkable
@@ -95,10 +100,9 @@ class Recording:
     draft: Step
     """Its step as far as it is known; the state before only if its changes do not tell it."""
     bypasses_filesystem: bool = False
+    success: bool = False
     step: Step | None = None
     """Its step in the history, once it has changed something or failed."""
-    changed: tuple[str, ...] = ()
-    """The paths that it has just changed through the filesystem."""
     replaced: list[CallStates] = field(default_factory=list[CallStates])
     """What a command replaced through the filesystem; if it fails, its rollback is the last."""
     notes: list[str] = field(default_factory=list[str])
@@ -121,15 +125,15 @@ class History:
         """
         self._store = filesystem
         self._changes = filesystem if isinstance(filesystem, _ChangeStore) else None
-        self._steps = StepLog(directory)
-        self._start: Checkpoint | None = None
+        self.log: StepLog = StepLog(directory)
+        """The steps and checkpoints, except for the start."""
+        self._start: KeptState | None = None
         self._start_lock = Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
         self._unrecorded: dict[frozenset[str], Recording] = {}
-        self._unpin: dict[str, Callable[[], None]] = {}
         self._recording: Recording | None = None
         # an undo asks for its paths several times: for policies, for the plan, for the restore
-        self._compared: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
+        self._compared: dict[tuple[str, str], AbstractSet[str]] = {}
 
     # --- recording ---
 
@@ -144,15 +148,16 @@ class History:
         with self._start_lock:  # calls that only read may come while the first state is taken
             if self._start is not None:
                 return
-            state = self._take(START)
-            for step in self._steps.interrupted():
+            state = self._store.snapshot(tag=START)
+            for step in self.log.interrupted():
                 with suppress(SnapshotError):  # the state before it is gone
                     self._add_interrupted(step, state)
             if self._changes is not None:
                 self._unsubscribe = self._changes.subscribe_changes(self._on_changes)
-            if self._steps.problem is not None:
-                _log.warning("Some calls cannot be listed and undone: %s", self._steps.problem)
-            self._start = Checkpoint(name=START, snapshot=state, after=self._steps.last_number)
+            if self.log.problem is not None:
+                _log.warning("Some calls cannot be listed and undone: %s", self.log.problem)
+            start = Checkpoint(name=START, call=self.log.last_number)
+            self._start = KeptState(start, state, self.log.session)
 
     def _add_interrupted(self, step: Step, present: FilesystemSnapshot) -> None:
         """Add a command or an undo during which an earlier server was killed."""
@@ -166,9 +171,9 @@ class History:
         elif step.after is not None and not any(
             is_within(each, step.paths) for each in self._compare(present, step.after)
         ):
-            self._steps.add(replace(step, is_interrupted=False))  # it had done everything
+            self.log.add(replace(step, is_interrupted=False))  # it had done everything
         else:
-            step = self._steps.add(step.as_failed())
+            step = self.log.add(step.as_failed())
             _log.warning("%s was interrupted and rolled back; to try again, undo the call", step)
 
     def _find_replaced(self, command: Step) -> FilesystemSnapshot | None:
@@ -180,57 +185,60 @@ class History:
         later = takewhile(lambda each: each.commit_ref != begun, kept)
         return next((each for each in later if (each.tag or "").startswith(_REPLACED)), None)
 
-    def begin(self, call: Recording) -> None:
-        """Record a call that may change something."""
+    @contextmanager
+    def record(self, call: Recording) -> Generator[None, None, None]:
+        """Record a call that may change something, and runs in this block."""
         self._recording = call
         try:
             self.start()
             if call.bypasses_filesystem or self._changes is None:
-                call.draft = replace(call.draft, before=self._take("before a call"))
+                before = self._store.snapshot(tag="before a call")
+                call.draft = replace(call.draft, before=before)
         except (OSError, LogError, SnapshotError) as error:
             call.notes.append(f"[This call cannot be undone: {error}]")
         else:
             if call.bypasses_filesystem:
                 self._note_start(call, call.draft)
+        try:
+            yield
+        finally:
+            self._finish(call)
 
     def _note_start(self, call: Recording, note: Step) -> None:
         """Note a call that is not recovered by itself, for the start after a kill."""
         try:
-            call.draft = replace(call.draft, command=self._steps.begin(note))
+            call.draft = replace(call.draft, command=self.log.begin(note))
         except (OSError, LogError) as error:
             call.notes.append(
                 f"[This call cannot be undone if the server is killed while it runs: {error}]"
             )
 
-    def finish(self, recording: Recording, *, success: bool) -> None:
+    def _finish(self, call: Recording) -> None:
         """Add a step for a call, if it changed something or failed.
 
         A call that has ended is recorded even if it is cancelled now.
         """
         self._recording = None
-        if recording.is_cut_off:
-            self._steps.end(is_cut_off=True)
-            return
         try:
             with no_time_limit():
-                if recording.step is None:
-                    recording.step = self._record(recording, success=success)
+                if call.step is None and not call.is_cut_off:
+                    call.step = self._record(call)
         except (OSError, LogError, SnapshotError) as error:
-            recording.notes.append(_explain(error))
-            self._steps.end(is_cut_off=True)  # the next start adds the call
-        else:
-            self._steps.end()
+            call.notes.append(_explain(error))
+            call.is_cut_off = True  # the next start adds the call
+        self.log.end(is_cut_off=call.is_cut_off)
 
-    def _record(self, call: Recording, *, success: bool) -> Step | None:
+    def _record(self, call: Recording) -> Step | None:
         """Add the step of a call that has not reported its changes."""
-        if not success:
+        if not call.success:
             return self._record_failure(call)
         if call.draft.before is None:
             return None
         for each in call.replaced:
             if each.known is not None:
                 self._add_foreign(each.known, each.before)
-        return self._add(call.draft, call.draft.before, self._take(f"after {call.draft.tool}"))
+        after = self._store.snapshot(tag=f"after {call.draft.tool}")
+        return self._add(call.draft, call.draft.before, after)
 
     def _record_failure(self, call: Recording) -> Step | None:
         """Add a call that failed; if it was a command, with the rollback of its changes.
@@ -243,7 +251,7 @@ class History:
                 del self._unrecorded[key]  # a rollback is not reported again
             raise SnapshotError("what its rollback replaced is listed after the next start")
         if not call.replaced or call.draft.before is None:
-            return self._steps.add(call.draft.as_failed())
+            return self.log.add(call.draft.as_failed())
         last = call.replaced[-1]
         call.notes.append(self._add_rolled_back(call.draft, last.before, last.after))
         return None
@@ -256,7 +264,7 @@ class History:
         added = self._add(step, step.before, replaced)
         if added is None:
             return ""
-        undo = self._steps.add(replace(added.reverse(), after=after))
+        undo = self.log.add(replace(added.reverse(), after=after))
         text = (
             f"Rolled back: {join_paths(added.paths)}. If the user saved one of these meanwhile,"
             f" restore it: undo with call={undo.number} and its path in paths."
@@ -270,7 +278,7 @@ class History:
         """Add a step that led from one state to another; None if they are the same."""
         changed = self._compare(before, after)
         step = replace(step, before=before, after=after).with_paths(changed)
-        return self._steps.add(step) if changed else None
+        return self.log.add(step) if changed else None
 
     def _on_changes(self, changes: Sequence[PathChange]) -> None:
         """Add the steps of what was just changed through the filesystem.
@@ -280,21 +288,18 @@ class History:
         key = frozenset(each.path for each in changes)
         call = self._unrecorded.pop(key, self._recording)
         if call is None:  # of a server that was killed, or of a program with the filesystem
-            call = Recording(Step(client=_OTHER_SESSION, tool="change"))
-        call.changed = tuple(key)
+            call = Recording(Step(client=OTHER_PROGRAM, tool="change"))
         try:
             assert self._changes is not None
             self._add_changes(self._changes.record_changes(changes), call)
         except (OSError, LogError, SnapshotError) as error:
-            if call.draft.client != _OTHER_SESSION:
+            if call.draft.client != OTHER_PROGRAM:
                 self._unrecorded[key] = call
             call.notes.append(_explain(error))
             raise SnapshotError(str(error)) from error
 
     def _add_changes(self, states: CallStates, call: Recording) -> None:
         """Add a call, between what others did before and after it at its paths."""
-        self._pin(states.before)
-        self._pin(states.after)
         if call.bypasses_filesystem:
             call.replaced.append(states)  # the whole call is compared when it ends
             return
@@ -302,7 +307,7 @@ class History:
             self._add_foreign(states.known, states.before)
         if states.paths:
             step = replace(call.draft, before=states.before, after=states.after)
-            call.step = self._steps.add(step.with_paths(frozenset(states.paths)))
+            call.step = self.log.add(step.with_paths(frozenset(states.paths)))
         if states.later is not None:
             self._add_foreign(states.after, states.later)
         for saved in states.saved:  # the user saved it, and the call replaced it
@@ -321,78 +326,57 @@ class History:
         changed = {path for path in self._compare(known, found) if not self._is_known(path, found)}
         if not all(map(is_tool_output, changed)):
             step = Step(client=USER, tool="change", before=known, after=found)
-            self._steps.add(step.with_paths(changed))
+            self.log.add(step.with_paths(changed))
 
     def _is_known(self, path: str, state: FilesystemSnapshot) -> bool:
         """Return whether a path is as the last step left it that changed it."""
-        for step in reversed(self.steps):
+        for step in reversed(self.log.steps):
             if step.after is not None and path in step.paths:
                 return path not in self._compare(step.after, state)
         return False
 
-    def add_checkpoint(self, client: McpClient, name: str | None, note: str) -> Checkpoint:
+    def add_checkpoint(self, client: str, name: str | None, note: str) -> Checkpoint:
         """Keep the present state under a name; one of an earlier session is replaced.
 
         Raises:
             ToolValidationError: This session has a checkpoint with the name, or it is not kept.
             SnapshotError: The state could not be kept.
         """
-        taken = {each.name: each for each in self.checkpoints}
+        taken = {each.checkpoint.name: each for each in self.checkpoints}
         free = (free for n in count(1) if (free := f"checkpoint-{n}") not in taken)
         name = (name or "").strip() or next(free)
         found = taken.get(name)
-        if found is not None and found.session in ("", self._steps.session):
+        if found is not None and found.session == self.log.session:
             raise ToolValidationError(
                 f"There is a checkpoint {name!r} already; choose another name"
             )
-        made = Checkpoint(
-            name=name,
-            note=note,
-            client=client,
-            after=self._steps.last_number,
-            snapshot=self._take(f"checkpoint {name}"),
-        )
+        made = Checkpoint(name=name, note=note, client=client, call=self.log.last_number)
+        state = self._store.snapshot(tag=f"checkpoint {name}")
         try:
-            self._steps.add_checkpoint(made)
+            self.log.add_checkpoint(KeptState(made, state, self.log.session))
         except (OSError, LogError) as error:
             raise ToolValidationError(f"The checkpoint could not be recorded: {error}") from error
         return made
 
     def close(self) -> None:
-        """Let all states go, and close the record file."""
+        """Close the record file."""
         self._unsubscribe()
-        self._steps.close()
-        for unpin in self._unpin.values():
-            unpin()
-        self._unpin.clear()
+        self.log.close()
 
     # --- looking back ---
 
     @property
-    def checkpoints(self) -> Sequence[Checkpoint]:
+    def checkpoints(self) -> Sequence[KeptState]:
         """The checkpoints, the start of this session first."""
         self.start()
         assert self._start is not None
-        return (self._start, *self._steps.checkpoints)
+        return (self._start, *self.log.checkpoints)
 
     @property
-    def steps(self) -> Sequence[Step]:
-        """The calls that changed something or failed, the oldest first."""
-        return self._steps.steps
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether the filesystem reports what each call changes, before the call ends."""
-        return self._changes is not None
-
-    @property
-    def current_step(self) -> Step | None:
-        """The step of the call that runs, if it was added already."""
-        return None if self._recording is None else self._recording.step
-
-    def undone_by(self, step: Step) -> int | None:
-        """Return the number of the call that undid this one; None if none did."""
-        return self._steps.undone_by(step.number)
+    def current(self) -> Step | None:
+        """The step of the call that runs, as far as it is known; None if none runs."""
+        call = self._recording
+        return None if call is None else call.step or call.draft
 
     def find_step(self, number: int) -> Step:
         """Return a call that changed something.
@@ -400,8 +384,8 @@ class History:
         Raises:
             ToolValidationError: There is none with this number, it failed, or it was pruned.
         """
-        step = self._steps.find(number)
-        if step is None and 0 < number <= self._steps.last_number:
+        step = next((each for each in self.log.steps if each.number == number), None)
+        if step is None and 0 < number <= self.log.last_number:
             raise ToolValidationError(
                 f"Call {number} is too old and was forgotten: the last {MAX_STEPS:,} can be undone"
             )
@@ -420,35 +404,33 @@ class History:
         except SnapshotError:
             return False
 
-    def find_checkpoint(self, name: str) -> Checkpoint:
+    def find_checkpoint(self, name: str) -> KeptState:
         """Return a checkpoint.
 
         Raises:
             ToolValidationError: There is none with this name.
         """
-        checkpoints = {each.name: each for each in self.checkpoints}
+        checkpoints = {each.checkpoint.name: each for each in self.checkpoints}
         found = checkpoints.get(name)
         if found is None:
             known = ", ".join(list(checkpoints)[-20:])
             raise ToolValidationError(f"There is no checkpoint {name!r}; there are: {known}")
         return found
 
-    def last_step_of(self, client: McpClient) -> Step | None:
+    def last_step_of(self, client: str) -> Step | None:
         """Return the last call of a client that can be undone: no undo, and not undone."""
-        ours = (client, self._steps.session)
-        for step in reversed(self.steps):
+        steps, ours = self.log.steps, (client, self.log.session)
+        undone = find_undone(steps)
+        for step in reversed(steps):
             is_done = step.after is not None and not step.is_undo
-            if is_done and (step.client, step.session) == ours and self.undone_by(step) is None:
+            if is_done and (step.client, step.session) == ours and step.number not in undone:
                 return step
         return None
 
-    def steps_since(self, checkpoint: Checkpoint) -> Sequence[Step]:
+    def steps_since(self, state: KeptState) -> Sequence[Step]:
         """Return the calls after a checkpoint that changed something, the oldest first."""
-        return [
-            step
-            for step in self.steps
-            if step.number > checkpoint.after and step.after is not None and not step.is_foreign
-        ]
+        later = (step for step in self.log.steps if step.number > state.checkpoint.call)
+        return [step for step in later if step.after is not None and step.client != USER]
 
     def diff(
         self, before: FilesystemSnapshot | None, after: FilesystemSnapshot | None = None
@@ -465,7 +447,7 @@ class History:
 
     def find_contents(self, path: str) -> Iterator[bytes]:
         """Yield what a file had after the last calls that changed it, and at the start."""
-        steps = [step for step in reversed(self.steps) if path in step.paths][:_MAX_CONTENTS]
+        steps = [step for step in reversed(self.log.steps) if path in step.paths][:_MAX_CONTENTS]
         for state in (*(step.after for step in steps), self.checkpoints[0].snapshot):
             with suppress(OSError, SnapshotError):
                 if state is not None:
@@ -473,7 +455,8 @@ class History:
 
     def changed_paths(self, steps: Sequence[Step], chosen: Sequence[str] | None = None) -> set[str]:
         """Return what calls have changed, including directories; only at and below `chosen`."""
-        found = set[str]().union(*(self._compare(*step.states) for step in steps))
+        # where somebody replaced what a call wrote at once, its states do not differ
+        found = {path for step in steps for path in (*step.paths, *self._compare(*step.states))}
         return {path for path in found if chosen is None or is_within(path, chosen)}
 
     # --- undo ---
@@ -486,64 +469,96 @@ class History:
         Args:
             steps: The calls, the oldest first.
             context: The context of the call that runs.
-            paths: Undo only what is at and below these.
+            paths: Undo only what is at and below these. If all of it is gone, it is created again.
 
         Raises:
             UndoConflictError: A path is not any more what the call left.
             SnapshotError: A state could not be restored.
         """
+        overwritten = [(step, self._find_overwritten(step, paths)) for step in steps]
         parts, call = self._plan(steps, paths), self._recording
         assert call is not None
         numbers = () if paths is not None else tuple(step.number for step in steps)
-        planned = set[str]().union(*(each.paths for each in parts))
+        planned = set[str]().union(*(each for _, each in parts))
         note = call.draft = replace(call.draft, undoes=numbers).with_paths(planned)
         together: AbstractContextManager[object] = nullcontext()
-        if len(parts) == 1:  # one restore is all or nothing by itself
-            note = replace(note, before=parts[0].expected, after=parts[0].target)
+        # one restore is all or nothing by itself
+        if len(parts) == 1 and not any(gone for _, gone in overwritten):
+            step = parts[0][0]
+            note = replace(note, before=step.after, after=step.before)
         else:
             together = transaction(context.session, self._store)
         self._note_start(call, note)
         try:
             with together:
-                for part in parts:
-                    self._restore(part)
+                for step, gone in overwritten:
+                    self._restore_overwritten(step, gone, is_chosen=paths is not None)
+                for step, affected in parts:
+                    self._restore(step, affected, is_chosen=paths is not None)
         except UnfinishedRestoreError:
             call.is_cut_off = True
             raise
         if context.reviews_changes:  # they are reported when the policies have agreed
             return call.draft.paths
-        return call.draft.with_paths(self._find_restored(call)).paths
+        if self._changes is not None:
+            return () if call.step is None else call.step.paths
+        assert call.draft.before is not None
+        changed = self._compare(call.draft.before, self._store.snapshot(tag="after an undo"))
+        return call.draft.with_paths(changed).paths
 
-    def _find_restored(self, call: Recording) -> AbstractSet[str]:
-        """Return what an undo has changed, which may be less than it would have."""
-        if self._changes is not None or call.draft.before is None:
-            return {*call.changed}
-        return self._compare(call.draft.before, self._take("after an undo"))
+    def _find_overwritten(self, step: Step, chosen: Sequence[str] | None) -> AbstractSet[str]:
+        """Return where somebody replaced what a call wrote before it was stored.
 
-    def _plan(self, steps: Sequence[Step], chosen: Sequence[str] | None) -> Sequence["_Part"]:
-        """Return what to restore: one part for all calls, unless others came in between."""
-        found = [_Part(*step.states, self.changed_paths([step], chosen), step) for step in steps]
-        paths = set[str]().union(*(each.paths for each in found))
-        if all(self._is_adjacent(one, other, paths) for one, other in pairwise(found)):
-            return [_Part(found[0].target, found[-1].expected, paths, steps[-1])]
+        Its states do not differ there, so the undo would say that nothing is left to do.
+        """
+        found = {each for each in step.paths if chosen is None or is_within(each, chosen)}
+        found -= self._compare(*step.states)
+        later = diff_since(self._store, step.states[0], renames=False) if found else None
+        return set() if later is None else found & {each.path for each in later.entries}
+
+    def _restore_overwritten(self, step: Step, paths: AbstractSet[str], *, is_chosen: bool) -> None:
+        if paths and not (is_chosen and self._create_again(step.states[0], paths)):
+            raise UndoConflictError(self._describe_conflicts(step, sorted(paths)))
+
+    def _plan(
+        self, steps: Sequence[Step], chosen: Sequence[str] | None
+    ) -> Sequence[tuple[Step, set[str]]]:
+        """Return steps to reverse, at which paths: one for all, unless others came in between."""
+        found = [(step, self.changed_paths([step], chosen)) for step in steps]
+        paths = set[str]().union(*(each for _, each in found))
+        if all(self._is_adjacent(one, other, paths) for one, other in pairwise(steps)):
+            return [(replace(steps[-1], before=steps[0].before), paths)]
         return found[::-1]
 
-    def _is_adjacent(self, one: "_Part", other: "_Part", paths: Collection[str]) -> bool:
+    def _is_adjacent(self, one: Step, other: Step, paths: Collection[str]) -> bool:
         """Return whether nothing was changed at and below paths between two calls."""
-        changed = self._compare(one.expected, other.target)
+        changed = self._compare(one.states[1], other.states[0])
         return {*changed, *(up for path in changed for up in parents_of(path))}.isdisjoint(paths)
 
-    def _restore(self, part: "_Part") -> None:
-        """Restore some paths, where they still are what the calls left."""
-        changed = self._compare(part.target, part.expected)
-        paths = None if changed <= part.paths else sorted(changed & part.paths)
+    def _restore(self, step: Step, affected: AbstractSet[str], *, is_chosen: bool) -> None:
+        """Restore some paths to the state before a step, where they still are what it left."""
+        before, after = step.states
+        changed = self._compare(before, after)
+        paths = None if changed <= affected else sorted(changed & affected)
         if not changed or paths == []:
             return
         try:
-            self._store.restore(part.target, paths=paths, expect=part.expected)
+            self._store.restore(before, paths=paths, expect=after)
         except StaleRestoreError as error:
-            found = self._find_conflicts(part.expected, error.paths)
-            raise UndoConflictError(self._describe_conflicts(part.step, found)) from error
+            if is_chosen and self._create_again(before, changed & affected):
+                return
+            found = self._find_conflicts(after, error.paths)
+            raise UndoConflictError(self._describe_conflicts(step, found)) from error
+
+    def _create_again(self, state: FilesystemSnapshot, paths: AbstractSet[str]) -> bool:
+        """Restore paths that are all gone; return whether they were. Nothing is in their place."""
+        present = self._store.snapshot(tag="before an undo")
+        if any(map(self.view(present).exists, paths)):
+            return False
+        with suppress(StaleRestoreError):  # something is there by now
+            self._store.restore(state, paths=sorted(paths), expect=present)
+            return True
+        return False
 
     def _find_conflicts(self, expected: FilesystemSnapshot, stale: Sequence[str]) -> list[str]:
         """Return what is not as expected: for a directory what is below it, if anything is."""
@@ -557,6 +572,11 @@ class History:
         more = len(lines) - _MAX_CONFLICTS
         if more > 0:
             lines = [*lines[:_MAX_CONFLICTS], f"- and {more:,} more"]
+        gone = [path for path in paths if not self._store.exists(path)]
+        if gone:
+            lines.append(
+                f"To create again what is gone, choose it with `paths`: {join_paths(gone)}"
+            )
         return "\n".join(
             [
                 f"Nothing was undone: undoing {step} would lose later changes of",
@@ -566,34 +586,22 @@ class History:
         )
 
     def _blame(self, step: Step, path: str) -> str:
-        """Return who changed a path after a call, as far as that is known."""
-        for later in reversed(self.steps):
-            if later.number <= step.number:
-                break
-            if later.after is not None and path in self._compare(*later.states):
+        """Return who changed a path after a call, as far as that is known.
+
+        The first that left it as it is: an undo and what it undid would take turns forever.
+        """
+        steps = [each for each in self.log.steps if each.number > step.number and each.after]
+        steps = [each for each in steps if path in self._compare(*each.states)]
+        for later in steps:
+            if path not in self._compare(later.states[1], steps[-1].states[1]):
                 return f"changed by {later}"
         return f"changed since call {step.number} by the user or another program"
 
     # --- states ---
 
-    def _take(self, tag: str) -> FilesystemSnapshot:
-        """Return a new snapshot of the present state."""
-        return self._pin(self._store.snapshot(tag=tag))
-
-    def _pin(self, state: FilesystemSnapshot) -> FilesystemSnapshot:
-        """Keep a state from being pruned while a step or checkpoint needs it."""
-        if isinstance(self._store, Pinnable) and state.commit_ref not in self._unpin:
-            with suppress(NotImplementedError):
-                self._unpin[state.commit_ref] = self._store.pin(state)
-        if len(self._unpin) > 2 * MAX_STEPS + MAX_CHECKPOINTS:
-            self._unpin_old()
-        return state
-
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the files of a state."""
-        view = self._store.view(snapshot)
-        assert isinstance(view, ReadableFilesystem)
-        return view
+        return self._store.view(snapshot)
 
     def _compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> AbstractSet[str]:
         """Return what is different between two states, including directories."""
@@ -605,16 +613,10 @@ class History:
             else:
                 changes = diff(self.view(before), self.view(after), renames=False)
                 found = frozenset(each.path for each in changes.entries)
-            put_newest(self._compared, key, found, _MAX_COMPARED)
+            if len(self._compared) >= _MAX_COMPARED:
+                self._compared.clear()
+            self._compared[key] = found
         return found
-
-    def _unpin_old(self) -> None:
-        """Let states go that no step and no checkpoint needs."""
-        needed = {each.snapshot.commit_ref for each in self.checkpoints}
-        for step in self.steps:
-            needed |= {each.commit_ref for each in (step.before, step.after) if each is not None}
-        for reference in self._unpin.keys() - needed:
-            self._unpin.pop(reference)()
 
 
 def open_history(filesystem: Filesystem, directory: Path | None) -> History | None:
@@ -622,15 +624,6 @@ def open_history(filesystem: Filesystem, directory: Path | None) -> History | No
     if isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore):
         return History(filesystem, directory)
     return None
-
-
-class _Part(NamedTuple):
-    """Paths to restore: from the state after a call to that before it, or before an earlier one."""
-
-    target: FilesystemSnapshot
-    expected: FilesystemSnapshot
-    paths: set[str]
-    step: Step
 
 
 def _explain(error: Exception) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Change, Diff, FilesystemSnapshot, LineCount
+from weakincentives.filesystem import Diff, FilesystemSnapshot
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import START, History, join_paths
-from weakincentives.mcp.steps import UNDO, Checkpoint, Step
+from weakincentives.mcp.steps import UNDO, Checkpoint, Step, find_undone
 from weakincentives.posix import display_path, is_within
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 
@@ -30,33 +30,6 @@ MAX_ITEMS = 100
 """Calls and changes in one result."""
 MAX_PATHS = 20
 """Paths of one call in a list."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointItem:
-    """A checkpoint.
-
-    Args:
-        name: Its name.
-        note: What its client wrote about it.
-        call: The number of the last call before it; 0 if there is none.
-        client: Who made it; null for the start.
-        time: When it was made.
-    """
-
-    name: str
-    note: str
-    call: int
-    client: str | None
-    time: datetime
-
-    @classmethod
-    def describe(cls, checkpoint: Checkpoint) -> "CheckpointItem":
-        """Return a checkpoint as an item."""
-        client = None if checkpoint.client is None else str(checkpoint.client)
-        return cls(
-            checkpoint.name, checkpoint.note, checkpoint.after, client, checkpoint.created_at
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +53,6 @@ class ChangeItem:
     deletions: int
     binary: bool
     directory: bool
-
-    @classmethod
-    def describe(cls, change: Change, count: LineCount) -> "ChangeItem":
-        """Return a change as an item."""
-        return cls(
-            path=display_path(change.path),
-            kind=change.kind,
-            source=None if change.source is None else display_path(change.source),
-            insertions=count.insertions,
-            deletions=count.deletions,
-            binary=count.is_binary,
-            directory=change.is_directory,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +93,7 @@ class CallItem:
         return cls(
             number=step.number,
             tool=step.tool,
-            client=str(step.client),
+            client=step.client,
             failed=step.after is None,
             interrupted=step.is_interrupted,
             paths=paths[:MAX_PATHS],
@@ -152,7 +112,7 @@ class CheckpointResult:
         checkpoint: The new checkpoint.
     """
 
-    checkpoint: CheckpointItem
+    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +123,7 @@ class CheckpointsResult:
         checkpoints: The checkpoints, the oldest first.
     """
 
-    checkpoints: tuple[CheckpointItem, ...]
+    checkpoints: tuple[Checkpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +178,19 @@ HistoryResult = CheckpointResult | CheckpointsResult | DiffResult | UndoResult |
 
 def change_items(found: Diff, start: int = 0) -> tuple[ChangeItem, ...]:
     """Return what is different as items, from an index on; bounded."""
-    changes: Sequence[Change] = found.entries[start : start + MAX_ITEMS]
-    counts = found.line_counts[start : start + MAX_ITEMS]
-    return tuple(map(ChangeItem.describe, changes, counts))
+    changes = zip(found.entries[start:], found.line_counts[start : start + MAX_ITEMS], strict=False)
+    return tuple(
+        ChangeItem(
+            path=display_path(change.path),
+            kind=change.kind,
+            source=None if change.source is None else display_path(change.source),
+            insertions=count.insertions,
+            deletions=count.deletions,
+            binary=count.is_binary,
+            directory=change.is_directory,
+        )
+        for change, count in changes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,27 +261,54 @@ class UndoParams:
     paths: tuple[str, ...] = ()
 
 
-RESULTS: Mapping[str, tuple[str, type[HistoryResult]]] = {
-    CHECKPOINT: ("Make a checkpoint", CheckpointResult),
-    "list_checkpoints": ("List checkpoints", CheckpointsResult),
-    "diff": ("Show changes", DiffResult),
-    UNDO: ("Undo calls", UndoResult),
-    "review": ("Review all changes", ReviewResult),
+class HistoryTool(NamedTuple):
+    """A tool on the history, for people, models and programs."""
+
+    title: str
+    description: str
+    params: type[Any]
+    result: type[HistoryResult]
+
+
+TOOLS: Mapping[str, HistoryTool] = {
+    CHECKPOINT: HistoryTool(
+        "Make a checkpoint",
+        "Keep the present state of all files under a name, to compare with it or go back to it"
+        " later. Cheap: do it before a risky change.",
+        CheckpointParams,
+        CheckpointResult,
+    ),
+    "list_checkpoints": HistoryTool(
+        "List checkpoints",
+        "List the checkpoints, the oldest first.",
+        NoParams,
+        CheckpointsResult,
+    ),
+    "diff": HistoryTool(
+        "Show changes",
+        "Show what was changed, as a unified diff: since the start, since a checkpoint or a call,"
+        " between two of them, or by one call.",
+        DiffParams,
+        DiffResult,
+    ),
+    UNDO: HistoryTool(
+        "Undo calls",
+        "Undo your last call that changed files, another call, or all calls since a checkpoint."
+        " Files are exactly as before: content, permissions, deleted and new ones. Changes that"
+        " others made since are never lost: if one is in the way, nothing is undone and the answer"
+        " names it. An undo is a call too: undo it to redo.",
+        UndoParams,
+        UndoResult,
+    ),
+    "review": HistoryTool(
+        "Review all changes",
+        "List all calls that changed files since the start, by whom, and everything that is"
+        " different now.",
+        ReviewParams,
+        ReviewResult,
+    ),
 }
-"""The title and the type of the result of each tool."""
-_DESCRIPTIONS = {
-    CHECKPOINT: "Keep the present state of all files under a name, to compare with it or go back"
-    " to it later. Cheap: do it before a risky change.",
-    "list_checkpoints": "List the checkpoints, the oldest first.",
-    "diff": "Show what was changed, as a unified diff: since the start, since a checkpoint or a"
-    " call, between two of them, or by one call.",
-    UNDO: "Undo your last call that changed files, another call, or all calls since a checkpoint."
-    " Files are exactly as before: content, permissions, deleted and new ones. Changes that others"
-    " made since are never lost: if one is in the way, nothing is undone and the answer names it."
-    " An undo is a call too: undo it to redo.",
-    "review": "List all calls that changed files since the start, by whom, and everything that is"
-    " different now.",
-}
+"""The tools on the history, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,23 +328,26 @@ class HistoryTools:
 
     def create(self) -> Sequence[Tool[Any, Any]]:
         """Return the tools."""
-        tools: list[Tool[Any, Any]] = [
-            _tool(CHECKPOINT, self._checkpoint, CheckpointParams),
-            _tool("list_checkpoints", self._list_checkpoints, NoParams),
-            _tool("diff", self._diff, DiffParams),
-            _tool("review", self._review, ReviewParams),
-        ]
-        if not self.read_only:
-            undo = Tool[UndoParams, HistoryResult](
-                UNDO,
-                _DESCRIPTIONS[UNDO],
-                self._undo,
-                params_type=UndoParams,
-                access=self._undo_access,
-                atomic=True,
+        handlers: Mapping[str, Any] = {
+            CHECKPOINT: self._checkpoint,
+            "list_checkpoints": self._list_checkpoints,
+            "diff": self._diff,
+            UNDO: self._undo,
+            "review": self._review,
+        }
+        return [
+            Tool[Any, HistoryResult](
+                name,
+                tool.description,
+                handlers[name],
+                params_type=tool.params,
+                access=self._access,
+                read_only=name != UNDO,
+                atomic=name == UNDO,
             )
-            tools.insert(3, undo)
-        return tools
+            for name, tool in TOOLS.items()
+            if name != UNDO or not self.read_only
+        ]
 
     def diff_since(self, client: McpClient, name: str) -> str:
         """Return the whole diff since a state that a client names; bounded.
@@ -364,21 +364,21 @@ class HistoryTools:
         self, params: CheckpointParams, *, context: ToolContext
     ) -> ToolResult[HistoryResult]:
         note = (params.note or "")[:_MAX_NOTE]
-        made = self.history.add_checkpoint(_client(context), params.name, note)
+        made = self.history.add_checkpoint(str(_client(context)), params.name, note)
         back = f"To go back to it: undo with checkpoint={made.name!r}; to compare"
         how = "To compare" if self.read_only else back
         return _text(
-            f"Checkpoint {made.name!r} is the state after call {made.after}. {how}: diff with"
+            f"Checkpoint {made.name!r} is the state after call {made.call}. {how}: diff with"
             f" from={made.name!r}.",
-            CheckpointResult(CheckpointItem.describe(made)),
+            CheckpointResult(made),
         )
 
     def _list_checkpoints(
         self, params: NoParams, *, context: ToolContext
     ) -> ToolResult[HistoryResult]:
         del params, context
-        found = tuple(map(CheckpointItem.describe, self.history.checkpoints))
-        return _text("\n".join(map(_describe_checkpoint, found)), CheckpointsResult(found))
+        found = tuple(each.checkpoint for each in self.history.checkpoints)
+        return _text("\n".join(f"- {each}" for each in found), CheckpointsResult(found))
 
     def _diff(self, params: DiffParams, *, context: ToolContext) -> ToolResult[HistoryResult]:
         if params.call is not None and (params.since is not None or params.to is not None):
@@ -427,9 +427,8 @@ class HistoryTools:
         client = _client(context)
         self.history.start()  # adds what an earlier server has left unfinished
         sees = partial(self.is_visible, client)
-        steps = [
-            step for step in self.history.steps if not step.paths or any(map(sees, step.paths))
-        ]
+        recorded = self.history.log.steps
+        steps = [step for step in recorded if not step.paths or any(map(sees, step.paths))]
         if params.since == _FIRST:
             since = next((each.before for each in steps if self.history.has_states(each)), None)
             name = "the state before the first call"
@@ -437,8 +436,10 @@ class HistoryTools:
             since = self._state(params.since, "before")
             name = "the start" if since is None else repr(params.since)
         found = self._visible(self.history.diff(since), client)
-        undone_by = self.history.undone_by
-        calls = tuple(CallItem.describe(each, undone_by(each), sees) for each in steps[-MAX_ITEMS:])
+        undone = find_undone(recorded)
+        calls = tuple(
+            CallItem.describe(each, undone.get(each.number), sees) for each in steps[-MAX_ITEMS:]
+        )
         lines = list(map(_describe_call, calls))
         if len(steps) > len(lines):
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
@@ -462,11 +463,13 @@ class HistoryTools:
             return self.history.steps_since(self.history.find_checkpoint(params.checkpoint))
         if params.call is not None:
             return [self.history.find_step(params.call)]
-        step = self.history.last_step_of(_client(context))
+        step = self.history.last_step_of(str(_client(context)))
         return [] if step is None else [step]
 
-    def _undo_access(self, params: UndoParams, context: ToolContext) -> ToolAccess:
-        """Return the paths of an undo, for policies."""
+    def _access(self, params: object, context: ToolContext) -> ToolAccess:
+        """Return the paths of an undo, for policies; other tools are not bound to paths."""
+        if not isinstance(params, UndoParams):
+            return ToolAccess()
         try:
             steps = self._select(params, context)
         except ToolValidationError:
@@ -482,7 +485,9 @@ class HistoryTools:
         if not text or (side == "before" and text == START):
             return None
         number = text.removeprefix("#").removeprefix("call ")
-        if number.isdecimal() and text not in {each.name for each in self.history.checkpoints}:
+        if number.isdecimal() and not any(
+            text == each.checkpoint.name for each in self.history.checkpoints
+        ):
             step = self.history.find_step(int(number))
             return step.before if side == "before" else step.after
         return self.history.find_checkpoint(text).snapshot
@@ -491,17 +496,6 @@ class HistoryTools:
         return found.only(
             lambda each: all(self.is_visible(client, side.path) for side in each.sides)
         )
-
-
-def _tool(name: str, handler: Any, params: type[Any]) -> Tool[Any, Any]:
-    return Tool[Any, Any](
-        name, _DESCRIPTIONS[name], handler, params_type=params, read_only=True, access=_no_access
-    )
-
-
-def _no_access(params: Any, context: ToolContext) -> ToolAccess:
-    del params, context
-    return ToolAccess()
 
 
 def _client(context: ToolContext) -> McpClient:
@@ -530,10 +524,3 @@ def _describe_call(call: CallItem) -> str:
             "" if call.undoneBy is None else f" (undone by call {call.undoneBy})",
         ]
     )
-
-
-def _describe_checkpoint(checkpoint: CheckpointItem) -> str:
-    who = "" if checkpoint.client is None else f" by {checkpoint.client}"
-    note = f": {checkpoint.note}" if checkpoint.note else ""
-    when = checkpoint.time.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"- {checkpoint.name}, after call {checkpoint.call}, {when}{who}{note}"

@@ -143,38 +143,33 @@ def create_app(
         lifespan=lifespan,
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
-    return _Guard(app, address)
 
-
-class _Guard:
-    """Middleware that answers only requests with the token, from a program on this machine."""
-
-    def __init__(self, app: ASGIApp, address: HttpAddress) -> None:
-        self._app = app
-        self._address = address
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
         elif scope["type"] == "http":
-            answer = self._reject(Request(scope)) or self._app
+            answer = _reject(Request(scope), address) or app
             await answer(scope, receive, send)
 
-    def _reject(self, request: Request) -> Response | None:
-        headers, address = request.headers, self._address
-        host = headers.get("host", "")
-        if not is_own_host(host, host=address.host, port=address.port):
-            return _error(HTTPStatus.FORBIDDEN, "The Host header is not the address of this server")
-        if not is_own_origin(headers.get("origin"), host):
-            return _error(HTTPStatus.FORBIDDEN, "Requests of other origins are rejected")
-        if not has_bearer_token(headers.get("authorization", ""), address.token):
-            return _error(
-                HTTPStatus.UNAUTHORIZED,
-                "A token is needed: send the one that wink mcp printed, or that you gave it, as"
-                " Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
-            )
-        return None
+    return guard
+
+
+def _reject(request: Request, address: HttpAddress) -> Response | None:
+    """Return the answer to a request without the token, or not of a program on this machine."""
+    headers = request.headers
+    host = headers.get("host", "")
+    if not is_own_host(host, host=address.host, port=address.port):
+        return _error(HTTPStatus.FORBIDDEN, "The Host header is not the address of this server")
+    if not is_own_origin(headers.get("origin"), host):
+        return _error(HTTPStatus.FORBIDDEN, "Requests of other origins are rejected")
+    if not has_bearer_token(headers.get("authorization", ""), address.token):
+        return _error(
+            HTTPStatus.UNAUTHORIZED,
+            "A token is needed: send the one that wink mcp printed, or that you gave it, as"
+            " Authorization: Bearer TOKEN",
+            {"WWW-Authenticate": "Bearer"},
+        )
+    return None
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -4,18 +4,12 @@
 diff since the start, a checkpoint or the state before a call, and `wink://log` lists the calls.
 """
 
-import asyncio
 import base64
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import unquote
 
-from mcp.server import ServerRequestContext
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import (
     BlobResourceContents,
     ListResourcesResult,
@@ -29,7 +23,7 @@ from mcp.types import (
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, GlobMatch, ReadableFilesystem
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.mcp.clients import McpClient
+from weakincentives.mcp.clients import McpClient, path_of
 from weakincentives.mcp.tools import MAX_MEDIA, mime_type
 from weakincentives.posix import display_path
 from weakincentives.runtime import ToolInvoked
@@ -43,19 +37,17 @@ _PAGE = 500
 _MAX_LOG = 5_000
 _MAX_NAME = 64  # characters of a tool, which the client chose
 _MAX_PATHS = 20  # of one call in the log
-_MAX_SUBSCRIPTIONS = 1_000  # per client
-_MAX_CLIENTS = 1_000
 # a method called `list` hides the builtin
 _Resources: TypeAlias = list[Resource]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceResources:
     """The resources of a workspace, for the clients that may see them."""
 
     filesystem: Filesystem
-    root: PurePosixPath
-    """Its directory, as clients know it."""
+    uri: Callable[[str], str]
+    """Returns the URI of a file."""
     session: Session
     """Records the calls."""
     resolve: Callable[[str], str]
@@ -64,17 +56,6 @@ class WorkspaceResources:
     """Returns whether a client may see a path."""
     diff: Callable[[McpClient, str], str] | None
     """Returns the diff of a state that a client names; None if there are no states."""
-    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
-    """Carries changes to the listeners of protocol versions without a handshake."""
-    _subscribers: "OrderedDict[McpClient, _Subscriber]" = field(
-        default_factory=OrderedDict[Any, Any]
-    )
-    _sending: set[asyncio.Task[None]] = field(default_factory=set[Any])
-
-    def uri(self, path: str) -> str:
-        """Return the URI of a file."""
-        name = str(self.root / path).encode("utf-8", "surrogateescape")
-        return "file://" + quote(name)
 
     def owns(self, uri: str) -> bool:
         """Return whether a resource belongs to the workspace."""
@@ -135,10 +116,10 @@ class WorkspaceResources:
         return self._read_file(client, uri)
 
     def _read_file(self, client: McpClient, uri: str) -> ReadResourceResult:
-        parts = urlsplit(uri)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        name = path_of(uri)
+        if name is None:
             raise FileNotFoundError(f"There is no resource {display_path(uri)!r}")
-        path = self.resolve(unquote(parts.path, errors="surrogateescape"))
+        path = self.resolve(name)
         if not self.is_visible(client, path):
             raise PermissionError(f"{display_path(path)!r} is outside the roots of this client")
         size = self.filesystem.stat(path).size_bytes
@@ -192,49 +173,6 @@ class WorkspaceResources:
                 paths = [display_path(path) for path in call.paths if self.is_visible(client, path)]
                 what = f": {', '.join(paths[:_MAX_PATHS])}" if paths else ""
                 yield f"{when} {name} {tool} {how}, {call.duration_ms:.0f} ms{what}"
-
-    # --- news of changes ---
-
-    def subscribe(
-        self, context: ServerRequestContext[Any, Any], client: McpClient, uri: str
-    ) -> None:
-        """Notify a client when a resource has changed.
-
-        Raises:
-            ToolValidationError: It has too many subscriptions.
-        """
-        subscriber = self._subscribers.setdefault(client, _Subscriber(context.session))
-        subscriber.session = context.session
-        if len(subscriber.uris) >= _MAX_SUBSCRIPTIONS:
-            raise ToolValidationError(f"At most {_MAX_SUBSCRIPTIONS:,} subscriptions are possible")
-        subscriber.uris.add(uri)
-        if len(self._subscribers) > _MAX_CLIENTS:
-            self._subscribers.popitem(last=False)
-
-    def unsubscribe(self, client: McpClient, uri: str) -> None:
-        """End a subscription."""
-        subscriber = self._subscribers.get(client)
-        if subscriber is not None:
-            subscriber.uris.discard(uri)
-
-    async def notify(self, paths: Sequence[str]) -> None:
-        """Notify clients that a call has changed files."""
-        changed = [*map(self.uri, paths), f"{DIFF}start", LOG]
-        for uri in changed:
-            await self.bus.publish(ResourceUpdated(uri))
-        for subscriber in tuple(self._subscribers.values()):
-            for uri in changed:
-                if uri in subscriber.uris:
-                    # a client that does not read must not delay the others
-                    task = asyncio.create_task(subscriber.session.send_resource_updated(uri))
-                    self._sending.add(task)
-                    task.add_done_callback(self._sending.discard)
-
-
-@dataclass(slots=True)
-class _Subscriber:
-    session: ServerSession
-    uris: set[str] = field(default_factory=set[str])
 
 
 def _glob(filesystem: Filesystem) -> Sequence[GlobMatch]:

@@ -5,19 +5,19 @@ answered with an error; the next line is served as if nothing had happened. Whil
 whatever else is printed goes to standard error, so that only messages reach the client.
 """
 
-import asyncio
 import fcntl
 import json
 import os
 import select
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager, suppress
 from threading import current_thread, main_thread
 from typing import cast
 
 import anyio
+from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import (
@@ -36,6 +36,7 @@ from mcp.types import (
 from pydantic_core import PydanticSerializationError
 
 from weakincentives.mcp.workspace import McpWorkspace
+from weakincentives.posix import read_lines
 
 MAX_LINE = 32 * 1024 * 1024
 """Bytes in one message; a longer line is skipped and answered with an error."""
@@ -47,6 +48,8 @@ _CLOSE_SECONDS = 5  # for the last answers
 _POLL_INTERVAL = 0.1
 _MAX_UNANSWERED = 1_024  # requests; no further ones are read before some are answered
 _ENDLESS = "subscriptions/listen"  # a request that is answered when the connection ends
+_CANCELLED = "notifications/cancelled"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_stdio(workspace: McpWorkspace) -> None:
@@ -68,12 +71,13 @@ async def _serve(workspace: McpWorkspace, source: int, target: int) -> None:
     incoming, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     answers, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     transport = _Transport(source, target, incoming, answers.clone())
-    with _stop_on_signals(transport.stop):
-        async with anyio.create_task_group() as group:
-            group.start_soon(transport.read)
-            group.start_soon(transport.write, outgoing)
-            await server.run(requests, answers, server.create_initialization_options())
-            await transport.close()
+    async with anyio.create_task_group() as group:
+        await group.start(transport.stop_on_signals)
+        group.start_soon(transport.read)
+        group.start_soon(transport.write, outgoing)
+        await server.run(requests, answers, server.create_initialization_options())
+        await transport.close()
+        group.cancel_scope.cancel()
 
 
 class _Transport:
@@ -103,6 +107,16 @@ class _Transport:
         self._reading.cancel()
         self._writing.cancel()
 
+    async def stop_on_signals(self, *, task_status: TaskStatus[None]) -> None:
+        """Stop at Ctrl-C, SIGTERM and SIGHUP; only the main thread can."""
+        if current_thread() is not main_thread():
+            task_status.started()
+            return
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+            task_status.started()
+            async for _ in signals:
+                self.stop()
+
     async def close(self) -> None:
         """Write what is left, if somebody reads it."""
         self._reading.cancel()
@@ -115,9 +129,11 @@ class _Transport:
         """Pass on messages until the client closes its end, then let calls finish."""
         async with self._incoming:
             with self._reading:
-                async for line in self._lines():
+                async for line in read_lines(self._chunks(), MAX_LINE):
                     await self._receive(line)
-                await self._finish()
+                with anyio.move_on_after(_FINISH_SECONDS):
+                    while self._unanswered and not self._is_broken and not _is_gone(self._target):
+                        await anyio.sleep(_POLL_INTERVAL)
 
     async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Write messages until the server has none left, or nobody reads them."""
@@ -125,107 +141,41 @@ class _Transport:
             with self._writing:
                 async with outgoing:
                     async for each in outgoing:
-                        self._note_answer(each.message)
-                        await self._send(_encode(each.message))
+                        message = each.message
+                        if isinstance(message, JSONRPCResponse | JSONRPCError):
+                            self._unanswered.discard(message.id or "")
+                        await self._send(_encode(message))
         except OSError:  # nobody reads any more
             self.stop()
         finally:
             self._written.set()
 
-    # --- reading ---
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        with suppress(OSError):  # a terminal or socket that was closed
+            while True:
+                with suppress(PermissionError):  # a file is always readable
+                    await anyio.wait_readable(self._source)
+                chunk = os.read(self._source, _CHUNK)
+                if not chunk:
+                    return
+                yield chunk
 
-    async def _lines(self) -> AsyncIterator[bytes | None]:
-        """Yield lines without their end; None for one that is too long."""
-        line = bytearray()
-        is_too_long = False
-        while chunk := await self._read_chunk():
-            *ends, rest = chunk.split(b"\n")
-            for end in ends:
-                yield None if is_too_long or len(line) + len(end) > MAX_LINE else bytes(line + end)
-                line.clear()
-                is_too_long = False
-            line += rest
-            if len(line) > MAX_LINE:
-                line, is_too_long = bytearray(), True
-        if line or is_too_long:
-            yield None if is_too_long else bytes(line)
-
-    async def _read_chunk(self) -> bytes:
-        with suppress(PermissionError):  # a file is always readable
-            await anyio.wait_readable(self._source)
-        try:
-            return os.read(self._source, _CHUNK)
-        except OSError:  # a terminal or socket that was closed
-            return b""
-
-    async def _receive(self, line: bytes | None) -> None:
-        if line is None:
-            await self._refuse(
-                None, INVALID_REQUEST, f"Message is longer than {MAX_LINE // 2**20} MiB"
-            )
+    async def _receive(self, line: bytes) -> None:
+        """Pass on a message, once not too many are without an answer; answer what is none."""
+        message = _decode(line)
+        if message is None:
+            answer = _diagnose(line)
+            if answer is not None:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await self._answers.send(SessionMessage(answer))
             return
-        if not line.strip():
-            return
-        try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            await self._diagnose(line)
-            return
-        if isinstance(message, JSONRPCRequest):
-            await self._note_request(message)
-        elif isinstance(message, JSONRPCNotification):
-            if _has_id(line):
-                await self._diagnose(line)
-                return
-            self._note_cancellation(message)
-        await self._incoming.send(SessionMessage(message))
-
-    async def _diagnose(self, line: bytes) -> None:
-        """Answer a line that is no message, with its id if it has one."""
-        found = _parse(line)
-        if found is _NOT_JSON:
-            text = "Message is not JSON in UTF-8"
-            await self._refuse(None, PARSE_ERROR, text)
-            return
-        request_id: RequestId | None = None
-        if isinstance(found, dict):
-            fields = cast("dict[str, object]", found)
-            if "method" not in fields and ("result" in fields or "error" in fields):
-                return  # an answer to something that was never asked
-            given = fields.get("id")
-            if isinstance(given, str) or type(given) is int:
-                request_id = given
-        await self._refuse(request_id, INVALID_REQUEST, "Message is not a JSON-RPC 2.0 request")
-
-    async def _refuse(self, request_id: RequestId | None, code: int, text: str) -> None:
-        error = ErrorData(code=code, message=text)
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._answers.send(
-                SessionMessage(JSONRPCError(jsonrpc="2.0", id=_printable(request_id), error=error))
-            )
-
-    async def _note_request(self, message: JSONRPCRequest) -> None:
-        """Count a request, once there are not too many without an answer."""
-        while len(self._unanswered) >= _MAX_UNANSWERED:
-            await anyio.sleep(_POLL_INTERVAL)
-        if message.method != _ENDLESS:
-            self._unanswered.add(message.id)
-
-    def _note_answer(self, message: JSONRPCMessage) -> None:
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._unanswered.discard(message.id)
-
-    def _note_cancellation(self, message: JSONRPCNotification) -> None:
-        if message.method == "notifications/cancelled" and message.params is not None:
-            self._unanswered.discard(message.params.get("requestId", ""))
-
-    async def _finish(self) -> None:
-        """Wait for the answers of calls that still run, if somebody reads them."""
-        with anyio.move_on_after(_FINISH_SECONDS):
-            while self._unanswered and not self._is_broken and not _is_gone(self._target):
+        if isinstance(message, JSONRPCRequest) and message.method != _ENDLESS:
+            while len(self._unanswered) >= _MAX_UNANSWERED:
                 await anyio.sleep(_POLL_INTERVAL)
-
-    # --- writing ---
+            self._unanswered.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            self._unanswered.discard((message.params or {}).get("requestId", ""))
+        await self._incoming.send(SessionMessage(message))
 
     async def _send(self, data: bytes) -> None:
         view = memoryview(data)
@@ -235,33 +185,51 @@ class _Transport:
             view = view[os.write(self._target, view[:_PIPE_CHUNK]) :]
 
 
-_NOT_JSON = object()
-
-
-def _parse(line: bytes) -> object:
-    """Return the value of a line that is no message; `_NOT_JSON` if it is not JSON."""
-    if len(line) > _MAX_DIAGNOSED:
-        return _NOT_JSON
+def _decode(line: bytes) -> JSONRPCMessage | None:
+    """Return the message that a line is; None if it is none."""
+    if len(line) > MAX_LINE:
+        return None
     try:
-        return json.loads(line.decode("utf-8"))
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return None
+    # one with an id that is not valid is a request
+    is_request = isinstance(message, JSONRPCNotification) and b'"id"' in line
+    return None if is_request and "id" in (_parse(line) or {}) else message
+
+
+def _diagnose(line: bytes) -> JSONRPCError | None:
+    """Return the answer to a line that is no message, with its id if it has one."""
+    if len(line) > MAX_LINE:
+        return _error(None, INVALID_REQUEST, f"Message is longer than {MAX_LINE // 2**20} MiB")
+    if not line.strip():
+        return None
+    fields = _parse(line)
+    if fields is None:
+        return _error(None, PARSE_ERROR, "Message is not JSON in UTF-8")
+    if "method" not in fields and ("result" in fields or "error" in fields):
+        return None  # an answer to something that was never asked
+    given = fields.get("id")
+    # one with control characters or half a character is not repeated
+    is_id = (isinstance(given, str) and given.isprintable()) or type(given) is int
+    request_id = cast("RequestId", given) if is_id else None
+    return _error(request_id, INVALID_REQUEST, "Message is not a JSON-RPC 2.0 request")
+
+
+def _parse(line: bytes) -> Mapping[str, object] | None:
+    """Return the fields of a JSON object; nothing of other JSON, and None if it is not JSON."""
+    if len(line) > _MAX_DIAGNOSED:
+        return None
+    try:
+        found: object = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
-        return _NOT_JSON
+        return None
+    return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
 
-def _has_id(line: bytes) -> bool:
-    """Return whether a message without a valid id has one that is not valid."""
-    found = _parse(line) if b'"id"' in line else None
-    return isinstance(found, dict) and "id" in found
-
-
-def _printable(request_id: RequestId | None) -> RequestId | None:
-    """Return an id that can be encoded; None if it has unpaired surrogates."""
-    if isinstance(request_id, str):
-        try:
-            request_id.encode()
-        except UnicodeEncodeError:
-            return None
-    return request_id
+def _error(request_id: RequestId | None, code: int, text: str) -> JSONRPCError:
+    error = ErrorData(code=code, message=text)
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
 def _encode(message: JSONRPCMessage) -> bytes:
@@ -270,8 +238,8 @@ def _encode(message: JSONRPCMessage) -> bytes:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except (PydanticSerializationError, UnicodeEncodeError):
         request_id = getattr(message, "id", None)
-        error = ErrorData(code=INTERNAL_ERROR, message="The answer is not valid Unicode")
-        text = JSONRPCError(jsonrpc="2.0", id=request_id, error=error).model_dump_json()
+        error = _error(request_id, INTERNAL_ERROR, "The answer is not valid Unicode")
+        text = error.model_dump_json()
     return text.encode() + b"\n"
 
 
@@ -303,19 +271,3 @@ def _standard_streams() -> Generator[tuple[int, int], None, None]:
         os.dup2(target, 1)
         for each in (nothing, source, target):
             os.close(each)
-
-
-@contextmanager
-def _stop_on_signals(stop: Callable[[], None]) -> Generator[None, None, None]:
-    """Call `stop` at Ctrl-C, SIGTERM and SIGHUP; only the main thread can."""
-    numbers: list[signal.Signals] = []
-    loop = asyncio.get_running_loop()
-    if current_thread() is main_thread():
-        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

@@ -7,8 +7,8 @@ call 3 is the same call in every process.
 import fcntl
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,6 @@ from uuid import uuid4
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.history import Record, RecordLog
-from weakincentives.mcp.clients import McpClient, put_newest
 from weakincentives.posix import fault_point, parents_of, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
@@ -30,8 +29,10 @@ MAX_CHECKPOINTS = 1_000
 """Checkpoints that are kept; older ones are forgotten."""
 MAX_PATHS = 200
 """Paths that are remembered of one call, for lists."""
-USER = McpClient("the user", 0)
+USER = "the user"
 """Who made a change that no call explains."""
+OTHER_PROGRAM = "another session"
+"""Who made a change through the filesystem that no call of this server explains."""
 UNDO = "undo"
 """The name of the tool that undoes calls."""
 _FILE = "history.log"
@@ -50,7 +51,7 @@ class Step:
 
     Args:
         number: Its number, counted from 1; the log gives it.
-        client: Who made it.
+        client: Who made it: the name of the client, or `USER` or `OTHER_PROGRAM`.
         tool: The tool.
         before: The state before it; None if it failed.
         after: The state after it; None if it failed.
@@ -65,7 +66,7 @@ class Step:
     """
 
     number: int = 0
-    client: McpClient
+    client: str
     tool: str
     before: FilesystemSnapshot | None = None
     after: FilesystemSnapshot | None = None
@@ -81,11 +82,6 @@ class Step:
     def is_undo(self) -> bool:
         """Whether it undid other calls."""
         return self.tool == UNDO
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it is a change of the user or another program, and no call."""
-        return self.client == USER
 
     @property
     def states(self) -> tuple[FilesystemSnapshot, FilesystemSnapshot]:
@@ -115,25 +111,37 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A state with a name.
+    """A state with a name, as clients see it.
 
     Args:
         name: Its name.
-        note: What the client wants to remember about it.
-        client: Who made it; None for the start.
-        after: The number of the last call before it.
-        snapshot: The state.
-        created_at: When it was made.
-        session: The server that made it.
+        note: What its client wrote about it.
+        call: The number of the last call before it; 0 if there is none.
+        client: Who made it; null for the start.
+        time: When it was made.
     """
 
     name: str
     note: str = ""
-    client: McpClient | None = None
-    after: int = 0
+    call: int
+    client: str | None = None
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __str__(self) -> str:
+        """Return the checkpoint in a line."""
+        who = "" if self.client is None else f" by {self.client}"
+        note = f": {self.note}" if self.note else ""
+        when = self.time.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{self.name}, after call {self.call}, {when}{who}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """A checkpoint, its state, and the server that made it."""
+
+    checkpoint: Checkpoint
     snapshot: FilesystemSnapshot
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    session: str = ""
+    session: str
 
 
 class StepLog:
@@ -149,10 +157,8 @@ class StepLog:
         self._directory = directory
         self._file: RecordLog | None = None
         self._lock = RLock()
-        self._steps: OrderedDict[int, Step] = OrderedDict()
-        self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()
-        self._undone: dict[int, int] = {}
-        self._last = 0
+        self._steps: deque[Step] = deque(maxlen=MAX_STEPS)
+        self._checkpoints: OrderedDict[str, KeptState] = OrderedDict()
         self._count = 0  # steps in the file, about
         self._note: tuple[Path, int] | None = None  # of the call that runs; the file is locked
 
@@ -163,10 +169,10 @@ class StepLog:
         """The steps, the oldest first, with those that other servers have added."""
         with self._lock:
             self._refresh()
-            return tuple(self._steps.values())
+            return tuple(self._steps)
 
     @property
-    def checkpoints(self) -> Sequence[Checkpoint]:
+    def checkpoints(self) -> Sequence[KeptState]:
         """The checkpoints, the oldest first."""
         with self._lock:
             self._refresh()
@@ -175,24 +181,13 @@ class StepLog:
     @property
     def last_number(self) -> int:
         """The number of the last step."""
-        with self._lock:
-            self._refresh()
-            return self._last
+        steps = self.steps
+        return steps[-1].number if steps else 0
 
     @property
     def problem(self) -> str | None:
         """What cannot be read of the file; None if all can."""
         return None if self._file is None else self._file.problem
-
-    def find(self, number: int) -> Step | None:
-        """Return the step with a number; None if there is none, or if it was forgotten."""
-        with self._lock:
-            self._refresh()
-            return self._steps.get(number)
-
-    def undone_by(self, number: int) -> int | None:
-        """Return the number of the step that undid a step; None if none did."""
-        return self._undone.get(number)
 
     # --- writing ---
 
@@ -204,35 +199,31 @@ class StepLog:
             LogError: The same.
         """
         with self._lock:
-            step = replace(step, number=self._last + 1, session=self.session)
+            step = replace(step, number=self.last_number + 1, session=self.session)
             if self._directory is not None:
                 file = self._open(self._directory)
 
                 def make(number: int) -> bytes:
-                    nonlocal step
                     self._take(file)  # what others have added comes first
-                    step = replace(step, number=number)
-                    return encode(step)
+                    return encode(replace(step, number=number))
 
-                file.append(_STEP, make)
+                step = replace(step, number=file.append(_STEP, make))
             self._keep(step)
             if self._file is not None and self._count > MAX_STEPS + MAX_SLACK:
                 self._compact(self._file)
         return step
 
-    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint of this session.
+    def add_checkpoint(self, state: KeptState) -> None:
+        """Add a checkpoint.
 
         Raises:
             OSError: It could not be written.
             LogError: The same.
         """
-        checkpoint = replace(checkpoint, session=self.session)
         with self._lock:
             if self._directory is not None:
-                data = encode(checkpoint)
-                self._open(self._directory).append(_CHECKPOINT, lambda _: data)
-            self._keep_checkpoint(checkpoint)
+                self._open(self._directory).append(_CHECKPOINT, lambda _: encode(state))
+            self._keep_checkpoint(state)
 
     def begin(self, step: Step) -> int:
         """Note a call that starts, in case that the server is killed; return its number.
@@ -312,20 +303,17 @@ class StepLog:
             step = decode(record.payload, Step)
             self._keep(replace(step, client=_other(step.client)))
         elif record.kind == _CHECKPOINT:
-            self._keep_checkpoint(decode(record.payload, Checkpoint))
+            self._keep_checkpoint(decode(record.payload, KeptState))
 
     def _keep(self, step: Step) -> None:
-        self._last = step.number
-        self._steps[step.number] = step
+        self._steps.append(step)
         self._count += 1
-        if step.undoes:
-            self._undone = find_undone(self._steps.values())
-        while len(self._steps) > MAX_STEPS:
-            self._undone.pop(self._steps.popitem(last=False)[0], None)
 
-    def _keep_checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._checkpoints.pop(checkpoint.name, None)
-        put_newest(self._checkpoints, checkpoint.name, checkpoint, MAX_CHECKPOINTS)
+    def _keep_checkpoint(self, state: KeptState) -> None:
+        self._checkpoints[state.checkpoint.name] = state
+        self._checkpoints.move_to_end(state.checkpoint.name)
+        if len(self._checkpoints) > MAX_CHECKPOINTS:
+            self._checkpoints.popitem(last=False)
 
     def _compact(self, file: RecordLog) -> None:
         """Drop old records from the file; one that cannot be written stays as it is."""
@@ -359,17 +347,15 @@ def _lock_note(path: Path) -> Generator[bytes, None, None]:
         os.close(descriptor)
 
 
-def find_undone(steps: Collection[Step]) -> dict[int, int]:
+def find_undone(steps: Sequence[Step]) -> dict[int, int]:
     """Return which calls are undone, and by which; an undo that is undone itself does not count."""
     undone: dict[int, int] = {}
-    for step in reversed(tuple(steps)):
+    for step in reversed(steps):
         if step.number not in undone:
             undone.update({number: step.number for number in step.undoes if number not in undone})
     return undone
 
 
-def _other(client: McpClient) -> McpClient:
-    """Return a client with a name that tells it from those of this session."""
-    if not client.number:
-        return client
-    return McpClient(f"{client.name}{_OTHER}", client.number)
+def _other(client: str) -> str:
+    """Return the name of a client, different from those of this session."""
+    return client if client in (USER, OTHER_PROGRAM) else client.removesuffix(_OTHER) + _OTHER

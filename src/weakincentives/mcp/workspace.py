@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer, Server
@@ -23,12 +24,11 @@ from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import DEFAULT_SHELL_LIMITS, ShellLimits, shell_handlers
 from weakincentives.filesystem import Filesystem, HostBacked
-from weakincentives.mcp.calls import CallExecution
-from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient
-from weakincentives.mcp.handlers import RequestHandlers, mount
+from weakincentives.mcp.calls import CallExecution, CallQueue
+from weakincentives.mcp.clients import ClientRegistry, ClientRoots, KnownFiles, McpClient, file_uri
+from weakincentives.mcp.handlers import RequestHandlers, Subscriptions, mount
 from weakincentives.mcp.history import open_history
 from weakincentives.mcp.history_tools import HistoryTools
-from weakincentives.mcp.known_files import KnownFiles
 from weakincentives.mcp.resources import WorkspaceResources
 from weakincentives.mcp.tools import describe_tool
 from weakincentives.prompt import Tool, ToolContext, ToolResult
@@ -102,7 +102,7 @@ class McpWorkspace:
         self._settings = replace(settings, host_roots=settings.host_roots or roots)
         self._root = next(iter(self._settings.host_roots), filesystem.root)
         self._roots = ClientRoots(self._settings.host_roots)
-        self._execution: CallExecution | None = None
+        self._queue = CallQueue()
         read_only = read_only or filesystem.read_only
         kept = None if history_directory is None else Path(history_directory)
         history = open_history(filesystem, kept)
@@ -125,9 +125,10 @@ class McpWorkspace:
             )
             tools = (*tools, *history_tools.create())
         self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
+        uri = partial(file_uri, self._root)
         resources = WorkspaceResources(
             filesystem=filesystem,
-            root=PurePosixPath(self._root),
+            uri=uri,
             session=self.session,
             resolve=self._resolve,
             is_visible=self._roots.allows,
@@ -136,15 +137,17 @@ class McpWorkspace:
         self._execution = CallExecution(
             self.tools,
             ToolContext(None, None, None, self.session, filesystem=filesystem),
+            self._queue,
             history=history,
             policies=(self._roots, known, *policies),
-            uri=resources.uri,
+            uri=uri,
             max_result_characters=max_result_characters,
         )
         self._request_handlers = RequestHandlers(
             tools=[*map(describe_tool, self.tools)],
             execution=self._execution,
             resources=resources,
+            subscriptions=Subscriptions(uri),
             roots=self._roots,
             clients=ClientRegistry(on_client),
         )
@@ -170,8 +173,7 @@ class McpWorkspace:
 
     def close(self) -> None:
         """Cancel all calls, and return when none runs any more."""
-        if self._execution is not None:
-            self._execution.close()
+        self._execution.close()
 
     def _handlers(
         self, sandbox: Sandbox | None, engine: Engine | None, limits: ShellLimits
@@ -181,14 +183,10 @@ class McpWorkspace:
             WorkspaceParams: self._allowed_directories,
         }
         if sandbox is not None:
-            handlers |= shell_handlers(sandbox, limits=limits, on_output=self._on_output)
+            handlers |= shell_handlers(sandbox, limits=limits, on_output=self._queue.on_output)
         if engine is not None:
             handlers |= evaluation_handlers(engine)
         return handlers
-
-    def _on_output(self, stream: str, data: bytes) -> None:
-        if self._execution is not None:
-            self._execution.on_output(stream, data)
 
     def _allowed_directories(
         self, request: WorkspaceParams, context: HandlerContext
