@@ -313,6 +313,17 @@ def test_a_clone_has_files_of_its_own(make: Make, project: Path):
         section.clone(session=second, bus=InProcessEventBus())
 
 
+def test_a_clone_has_clones_of_the_sections_below_it(make: Make):
+    first, second = Session(), Session()
+    below = VfsToolsSection(session=first)
+    with make(session=first, children=[below]) as section, section.clone(session=second) as clone:
+        (child,) = clone.children
+        assert isinstance(child, VfsToolsSection)
+        assert (child.title, child.session) == (below.title, second)
+        child.close()
+        below.close()
+
+
 def test_a_temporary_directory_is_gone_after_close_with_its_snapshots():
     section = HostWorkspaceSection()
     filesystem = section.filesystem

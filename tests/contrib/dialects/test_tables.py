@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import Dialect, HandlerContext, select_specs
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, dialect_for
 from weakincentives.contrib.tools.requests import (
@@ -31,7 +30,7 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.shell import BashParams, ShellExecuteParams
-from weakincentives.contrib.tools.suite import filesystem_tools
+from weakincentives.contrib.tools.suite import HANDLERS, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
@@ -39,7 +38,7 @@ from weakincentives.runtime.session import Session
 from weakincentives.serde import encode
 
 NAMES: tuple[DialectName, ...] = get_args(DialectName)
-FILE_REQUESTS = get_args(requests.Request)
+FILE_REQUESTS = tuple(HANDLERS)
 
 
 @cache

@@ -13,7 +13,7 @@ from weakincentives.contrib.tools.patching import (
     patched_paths,
     plan_patch,
 )
-from weakincentives.contrib.tools.patching.v4a import parse_v4a
+from weakincentives.contrib.tools.patching.formats import parse_v4a
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import PathEscapeError
 

@@ -24,11 +24,10 @@ from weakincentives.filesystem import (
     FileWritten,
     LinkCreated,
     Observable,
-    ReadableFilesystem,
     StateReplaced,
     VfsPath,
 )
-from weakincentives.filesystem.base import SNIFF_LENGTH, State, is_binary
+from weakincentives.filesystem.base import SNIFF_LENGTH, State, is_binary, open_state
 from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
 from weakincentives.runtime.before_images import read_entire_file
 from weakincentives.runtime.session import (
@@ -146,7 +145,7 @@ def scan(
         sniff: Read the first bytes of every new file, even if its name shows the encoding.
     """
     before = {file.path.segments: file for file in known.files}
-    scanner = _Scanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
+    scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
     files = [
         scanner.scan_file(found, before.get(_split_path(found.path))) for found in _walk(filesystem)
     ]
@@ -270,7 +269,7 @@ def scan_changed(
         rewritten: The files whose bytes changed, if that is known.
     """
     before = {"/".join(file.path.segments): file for file in known.files}
-    scanner = _Scanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)
+    scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)
     first = _truncate_to_milliseconds(since)
     files: list[VfsFile] = []
     for path in {*before, *(rewritten or ())}:
@@ -285,7 +284,7 @@ def scan_changed(
 
 
 def _walk(filesystem: Filesystem) -> Iterator[FileEntry | FileStat]:
-    state = State(filesystem) if isinstance(filesystem, ReadableFilesystem) else None
+    state = open_state(filesystem)
     pending = [""]
     while pending:
         for found in _list_entries(filesystem, state, pending.pop()):
@@ -305,7 +304,7 @@ def _list_entries(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scanner:
+class _FileScanner:
     """Compares the files of a filesystem with their known metadata."""
 
     filesystem: Filesystem

@@ -7,7 +7,7 @@ take their descriptions from the docstrings here.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from weakincentives.contrib.evaluation import EvalParams
 from weakincentives.contrib.tools.patching import PatchError, patched_paths
@@ -291,27 +291,6 @@ class ReadManyParams:
 @dataclass(frozen=True, slots=True)
 class WorkspaceParams:
     """Get the workspace root, and how paths are written."""
-
-
-Request: TypeAlias = (
-    LsParams
-    | ReadFileParams
-    | WriteFileParams
-    | EditFileParams
-    | CountedEditParams
-    | GlobParams
-    | GrepParams
-    | RmParams
-    | ApplyPatchParams
-    | InsertTextParams
-    | MoveParams
-    | MkdirParams
-    | StatParams
-    | TreeParams
-    | ReadManyParams
-    | WorkspaceParams
-)
-"""Any request about files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ without hints about tools, which only the message can give.
 
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
-from typing import Protocol
 
 from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.requests import GrepMode
@@ -37,7 +36,9 @@ class LsResult:
         """Return the directory and one line per entry."""
         lines = [f"{each}{_size(each.size_bytes)}" for each in self.entries]
         return _lines(
-            f"{display_path(self.path)}: {_count(self.entries, 'entry', 'entries')}", lines, self
+            f"{display_path(self.path)}: {_count(self.entries, 'entry', 'entries')}",
+            lines,
+            truncated=self.truncated,
         )
 
 
@@ -157,7 +158,7 @@ class GlobResult:
     def render(self) -> str:
         """Return the pattern and one line per path."""
         head = f"{self.pattern!r} in {display_path(self.path)}: {self.total} found"
-        return _lines(head, map(str, self.matches), self)
+        return _lines(head, map(str, self.matches), truncated=self.truncated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,11 @@ class GrepResult:
         else:
             lines = [display_path(each.path) for each in self.counts]
         found = _count(self.counts, "file matches", "files match")
-        return _lines(f"{self.pattern!r} in {display_path(self.path)}: {found}", lines, self)
+        return _lines(
+            f"{self.pattern!r} in {display_path(self.path)}: {found}",
+            lines,
+            truncated=self.truncated,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +253,7 @@ class TreeResult:
 
     def render(self) -> str:
         """Return the directory and the lines."""
-        return _lines(f"{display_path(self.path)}:", self.lines, self)
+        return _lines(f"{display_path(self.path)}:", self.lines, truncated=self.truncated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +295,8 @@ StatResult = FileStat
 """The type, size and times of a file or directory."""
 
 
-class _Truncatable(Protocol):
-    @property
-    def truncated(self) -> bool: ...
-
-
-def _lines(head: str, lines: Iterable[str], result: _Truncatable) -> str:
-    return "\n".join([head, *lines, *(["[truncated]"] if result.truncated else [])])
+def _lines(head: str, lines: Iterable[str], *, truncated: bool) -> str:
+    return "\n".join([head, *lines, *(["[truncated]"] if truncated else [])])
 
 
 def _count(items: Sized, one: str, several: str) -> str:

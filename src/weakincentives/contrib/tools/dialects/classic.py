@@ -30,8 +30,20 @@ from weakincentives.serde import encode
 ContentEncoding = Literal["utf-8", "binary"]
 
 
+class _RelativePath:
+    """Parameters with a path that is relative, without `..`."""
+
+    __slots__ = ()
+    path: Any
+
+    def __post_init__(self) -> None:
+        """Check the path."""
+        if self.path is not None:
+            object.__setattr__(self, "path", _parse_relative(self.path))
+
+
 @dataclass(frozen=True, slots=True)
-class ListDirectory:
+class ListDirectory(_RelativePath):
     """List a directory.
 
     Args:
@@ -42,14 +54,9 @@ class ListDirectory:
     path: VfsPath | str | None = None
     offset: int = 0
 
-    def __post_init__(self) -> None:
-        """Check that the path is relative, without `..`."""
-        if self.path is not None:
-            object.__setattr__(self, "path", _parse_relative(self.path))
-
 
 @dataclass(frozen=True, slots=True)
-class ReadFile:
+class ReadFile(_RelativePath):
     """Read a file.
 
     Args:
@@ -62,13 +69,9 @@ class ReadFile:
     offset: int = 0
     limit: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check that the path is relative, without `..`."""
-        object.__setattr__(self, "path", _parse_relative(self.path))
-
 
 @dataclass(frozen=True, slots=True)
-class WriteFileCall:
+class WriteFileCall(_RelativePath):
     """Write a file.
 
     Args:
@@ -84,13 +87,9 @@ class WriteFileCall:
     mode: WriteMode = "create"
     encoding: ContentEncoding = "utf-8"
 
-    def __post_init__(self) -> None:
-        """Check that the path is relative, without `..`."""
-        object.__setattr__(self, "path", _parse_relative(self.path))
-
 
 @dataclass(frozen=True, slots=True)
-class DeleteFile:
+class DeleteFile(_RelativePath):
     """Delete a file, or a directory with everything in it.
 
     Args:
@@ -98,10 +97,6 @@ class DeleteFile:
     """
 
     path: VfsPath | str
-
-    def __post_init__(self) -> None:
-        """Check that the path is relative, without `..`."""
-        object.__setattr__(self, "path", _parse_relative(self.path))
 
     def render(self) -> str:
         """Return a line that says what was removed."""

@@ -13,10 +13,8 @@ from weakincentives.contrib.tools.requests import (
     GrepParams,
     LsParams,
     MoveParams,
-    ReadFileParams,
     RmParams,
     TextEdit,
-    WriteFileParams,
 )
 from weakincentives.errors import ToolValidationError
 
@@ -143,24 +141,6 @@ class Delete:
     file_path: str
 
 
-def _decode_read(params: Read, _: object) -> ReadFileParams:
-    return ReadFileParams(params.file_path, shared.line_offset(params.offset), params.limit)
-
-
-def _encode_read(request: ReadFileParams) -> Read | None:
-    if not shared.is_page(request):
-        return None
-    return Read(request.file_path, shared.first_line(request), request.limit)
-
-
-def _decode_write(params: Write, _: object) -> WriteFileParams:
-    return WriteFileParams(params.file_path, params.content, "overwrite")
-
-
-def _encode_write(request: WriteFileParams) -> Write | None:
-    return Write(request.file_path, request.content) if shared.is_whole_text(request) else None
-
-
 def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
     return EditFileParams(
         params.file_path,
@@ -195,41 +175,15 @@ def _encode_glob(request: GlobParams | LsParams) -> Glob | None:
     return Glob(request.pattern, shared.path_or_none(request.path))
 
 
+_GREP_FIELDS = shared.FieldMapping(Grep, GrepParams)
+
+
 def _decode_grep(params: Grep, _: object) -> GrepParams:
     if params.multiline:
         raise ToolValidationError(
             "multiline is not available: search for text within one line, then read around it"
         )
-    return GrepParams(
-        params.pattern,
-        params.path or ".",
-        params.glob,
-        params.type,
-        params.output_mode,
-        params.ignore_case,
-        context=params.context,
-        before=params.before,
-        after=params.after,
-        head_limit=params.head_limit,
-    )
-
-
-def _encode_grep(request: GrepParams) -> Grep | None:
-    unsupported = request.fixed_string or request.include_ignored or request.exclude is not None
-    if unsupported or request.max_per_file is not None:
-        return None
-    return Grep(
-        request.pattern,
-        shared.path_or_none(request.path),
-        request.glob,
-        request.type,
-        request.output_mode,
-        request.ignore_case,
-        after=request.after,
-        before=request.before,
-        context=request.context,
-        head_limit=request.head_limit,
-    )
+    return _GREP_FIELDS.decode(params)
 
 
 _READ = f"""\
@@ -254,25 +208,8 @@ Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Bina
 searched, nor files ignored by .gitignore."""
 _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
-    ToolSpec(
-        name="Read",
-        description=_READ,
-        params=Read,
-        requests=(ReadFileParams,),
-        decode=_decode_read,
-        encode=_encode_read,
-        aliases=_FILE_PATH,
-        read_only=True,
-    ),
-    ToolSpec(
-        name="Write",
-        description=_WRITE,
-        params=Write,
-        requests=(WriteFileParams,),
-        decode=_decode_write,
-        encode=_encode_write,
-        aliases=_FILE_PATH,
-    ),
+    shared.page_tool("Read", _READ, Read, aliases=_FILE_PATH),
+    shared.mapped("Write", _WRITE, shared.map_whole_text(Write), aliases=_FILE_PATH),
     ToolSpec(
         name="Edit",
         description=_EDIT,
@@ -293,22 +230,11 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         encode=_encode_glob,
         read_only=True,
     ),
-    ToolSpec(
-        name="Grep",
-        description=_GREP,
-        params=Grep,
-        requests=(GrepParams,),
-        decode=_decode_grep,
-        encode=_encode_grep,
-        read_only=True,
-    ),
-    ToolSpec(
-        name="Delete",
-        description=shared.DELETE_DESCRIPTION,
-        params=Delete,
-        requests=(RmParams,),
-        decode=lambda params, _: RmParams(params.file_path),
-        encode=lambda request: Delete(request.path),
+    shared.mapped("Grep", _GREP, _GREP_FIELDS, decode=_decode_grep, read_only=True),
+    shared.mapped(
+        "Delete",
+        shared.DELETE_DESCRIPTION,
+        shared.FieldMapping(Delete, RmParams, {"file_path": "path"}),
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 from weakincentives.contrib.evaluation import EvalParams
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
-from weakincentives.contrib.tools.dialects.shared import sets_only
+from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,11 @@ _OTHER_NAMES = (
 _EVALUATE = pass_through("evaluate_python", EvalParams, _PURPOSE, aliases={"python_code": "code"})
 
 
-def _decode(params: CodeCall, _: object) -> EvalParams:
-    return EvalParams(params.code)
-
-
-def _encode(request: EvalParams) -> CodeCall | None:
-    return CodeCall(request.code) if sets_only(request, "code") else None
-
-
 def _code_tool(name: str) -> tuple[ToolSpec[Any], ...]:
-    spec = ToolSpec(
-        name=name,
-        description=_PURPOSE,
-        params=CodeCall,
-        requests=(EvalParams,),
-        decode=_decode,
-        encode=_encode,
+    spec = mapped(
+        name,
+        _PURPOSE,
+        FieldMapping(CodeCall, EvalParams),
         aliases=_ALIASES,
         other_names=tuple(each for each in _OTHER_NAMES if each != name),
     )

@@ -1,6 +1,6 @@
 """The `gemini` dialect: the tools of Gemini CLI, with their parameter schemas and descriptions."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weakincentives.contrib.tools.context import ToolSpec
@@ -15,7 +15,6 @@ from weakincentives.contrib.tools.requests import (
     MoveParams,
     ReadFileParams,
     RmParams,
-    WriteFileParams,
 )
 
 
@@ -167,14 +166,6 @@ def _encode_read(request: ReadFileParams) -> ReadCall | None:
     return ReadCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _encode_list(request: LsParams) -> ListCall | None:
-    return None if request.offset else ListCall(request.path, request.exclude)
-
-
-def _encode_write(request: WriteFileParams) -> WriteCall | None:
-    return WriteCall(request.file_path, request.content) if shared.is_whole_text(request) else None
-
-
 def _decode_replace(
     params: ReplaceCall | CountedReplaceCall, _: object
 ) -> EditFileParams | CountedEditParams:
@@ -211,42 +202,34 @@ def _encode_glob(request: GlobParams) -> GlobCall | None:
     return GlobCall(request.pattern, shared.path_or_none(request.path), not request.include_ignored)
 
 
+_GREP_FIELDS = shared.FieldMapping(
+    GrepCall,
+    GrepParams,
+    {
+        "dir_path": "path",
+        "include_pattern": "glob",
+        "exclude_pattern": "exclude",
+        "fixed_strings": "fixed_string",
+        "no_ignore": "include_ignored",
+        "max_matches_per_file": "max_per_file",
+        "total_max_matches": "head_limit",
+    },
+    fits=lambda request: request.output_mode != "count" and request.type is None,
+)
+
+
 def _decode_grep(params: GrepCall, _: object) -> GrepParams:
-    return GrepParams(
-        params.pattern,
-        params.dir_path or ".",
-        params.include_pattern,
-        output_mode="files_with_matches" if params.names_only else "content",
-        ignore_case=not params.case_sensitive,
-        fixed_string=params.fixed_strings,
-        context=params.context,
-        before=params.before,
-        after=params.after,
-        head_limit=params.total_max_matches,
-        max_per_file=params.max_matches_per_file,
-        exclude=params.exclude_pattern,
-        include_ignored=params.no_ignore,
-    )
+    mode = "files_with_matches" if params.names_only else "content"
+    found = _GREP_FIELDS.decode(params)
+    return replace(found, output_mode=mode, ignore_case=not params.case_sensitive)
 
 
 def _encode_grep(request: GrepParams) -> GrepCall | None:
-    if request.output_mode == "count" or request.type is not None:
+    call = _GREP_FIELDS.encode(request)
+    if call is None:
         return None
-    return GrepCall(
-        request.pattern,
-        shared.path_or_none(request.path),
-        request.glob,
-        request.exclude,
-        request.output_mode == "files_with_matches",
-        not request.ignore_case,
-        request.fixed_string,
-        request.context,
-        request.after,
-        request.before,
-        request.include_ignored,
-        request.max_per_file,
-        100 if request.head_limit is None else request.head_limit,
-    )
+    names_only = request.output_mode == "files_with_matches"
+    return replace(call, names_only=names_only, case_sensitive=not request.ignore_case)
 
 
 _READ = f"""\
@@ -275,13 +258,15 @@ matching lines with their line numbers. Binary files are not searched, nor files
 _FILE_PATH = {"path": "file_path", "absolute_path": "file_path"}
 _DIR_PATH = {"path": "dir_path"}
 GEMINI: tuple[ToolSpec[Any], ...] = (
-    ToolSpec(
-        name="list_directory",
-        description=_LIST,
-        params=ListCall,
-        requests=(LsParams,),
-        decode=lambda params, _: LsParams(params.dir_path, params.ignore),
-        encode=_encode_list,
+    shared.mapped(
+        "list_directory",
+        _LIST,
+        shared.FieldMapping(
+            ListCall,
+            LsParams,
+            {"dir_path": "path", "ignore": "exclude"},
+            fits=lambda request: not request.offset,
+        ),
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -297,15 +282,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         aliases=_FILE_PATH,
         read_only=True,
     ),
-    ToolSpec(
-        name="write_file",
-        description=_WRITE,
-        params=WriteCall,
-        requests=(WriteFileParams,),
-        decode=lambda params, _: WriteFileParams(params.file_path, params.content, "overwrite"),
-        encode=_encode_write,
-        aliases=_FILE_PATH,
-    ),
+    shared.mapped("write_file", _WRITE, shared.map_whole_text(WriteCall), aliases=_FILE_PATH),
     ToolSpec(
         name="replace",
         description=_REPLACE,
@@ -326,24 +303,20 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         aliases=_DIR_PATH,
         read_only=True,
     ),
-    ToolSpec(
-        name="grep_search",
-        description=_GREP,
-        params=GrepCall,
-        requests=(GrepParams,),
+    shared.mapped(
+        "grep_search",
+        _GREP,
+        _GREP_FIELDS,
         decode=_decode_grep,
         encode=_encode_grep,
         aliases={**_DIR_PATH, "include": "include_pattern"},
         read_only=True,
         other_names=("search_file_content",),
     ),
-    ToolSpec(
-        name="delete_file",
-        description=shared.DELETE_DESCRIPTION,
-        params=DeleteCall,
-        requests=(RmParams,),
-        decode=lambda params, _: RmParams(params.file_path),
-        encode=lambda request: DeleteCall(request.path),
+    shared.mapped(
+        "delete_file",
+        shared.DELETE_DESCRIPTION,
+        shared.FieldMapping(DeleteCall, RmParams, {"file_path": "path"}),
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),

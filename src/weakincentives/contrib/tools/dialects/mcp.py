@@ -21,7 +21,6 @@ from weakincentives.contrib.tools.requests import (
     TextEdit,
     TreeParams,
     WorkspaceParams,
-    WriteFileParams,
 )
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import TimeLimitError
@@ -197,14 +196,6 @@ def _encode_read_media(request: ReadFileParams) -> FileCall | None:
     return FileCall(request.file_path) if whole and not _is_image(request.file_path) else None
 
 
-def _decode_write(params: WriteCall, _: object) -> WriteFileParams:
-    return WriteFileParams(params.path, params.content, "overwrite")
-
-
-def _encode_write(request: WriteFileParams) -> WriteCall | None:
-    return WriteCall(request.file_path, request.content) if shared.is_whole_text(request) else None
-
-
 def _decode_edit(params: EditCall, _: object) -> EditFileParams:
     edits = tuple(TextEdit(each.old_string, each.new_string) for each in params.edits)
     return EditFileParams(params.path, edits=edits, dry_run=params.dry_run)
@@ -218,29 +209,6 @@ def _encode_edit(request: EditFileParams) -> EditCall | None:
         return None
     replacements = tuple(Replacement(each.old_string, each.new_string) for each in edits)
     return EditCall(request.file_path, replacements, request.dry_run)
-
-
-def _decode_search(params: SearchCall, _: object) -> GlobParams:
-    # the reference server does not know ignore files
-    return GlobParams(params.pattern, params.path, include_ignored=True, exclude=params.exclude)
-
-
-def _encode_search(request: GlobParams) -> SearchCall | None:
-    if request.head_limit is not None:
-        return None
-    return SearchCall(request.path, request.pattern, request.exclude)
-
-
-def _encode_sizes(request: LsParams) -> SizesCall | None:
-    if not shared.sets_only(request, "path", "sort_by"):
-        return None
-    return SizesCall(request.path, request.sort_by)
-
-
-def _encode_tree(request: TreeParams) -> TreeCall | None:
-    if not shared.sets_only(request, "path", "exclude"):
-        return None
-    return TreeCall(request.path, request.exclude)
 
 
 def _is_image(path: str) -> bool:
@@ -325,25 +293,16 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
         aliases=_PATH,
         read_only=True,
     ),
-    ToolSpec(
-        name="read_multiple_files",
-        description=_MANY,
-        params=PathsCall,
-        requests=(ReadManyParams,),
-        decode=lambda params, _: ReadManyParams(params.paths),
-        encode=lambda request: PathsCall(request.file_paths),
+    shared.mapped(
+        "read_multiple_files",
+        _MANY,
+        shared.FieldMapping(PathsCall, ReadManyParams, {"paths": "file_paths"}),
         read_only=True,
     ),
 )
 _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
-    ToolSpec(
-        name="write_file",
-        description=_WRITE,
-        params=WriteCall,
-        requests=(WriteFileParams,),
-        decode=_decode_write,
-        encode=_encode_write,
-        aliases=_PATH,
+    shared.mapped(
+        "write_file", _WRITE, shared.map_whole_text(WriteCall, path="file_path"), aliases=_PATH
     ),
     ToolSpec(
         name="edit_file",
@@ -354,76 +313,45 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
         encode=_encode_edit,
         aliases={**_PATH, **_TEXTS},
     ),
-    ToolSpec(
-        name="create_directory",
-        description=_MKDIR,
-        params=DirectoryCall,
-        requests=(MkdirParams,),
-        decode=lambda params, _: MkdirParams(params.path),
-        encode=lambda request: DirectoryCall(request.path),
-    ),
+    shared.mapped("create_directory", _MKDIR, shared.FieldMapping(DirectoryCall, MkdirParams)),
     shared.pass_through(
         "move_file", MoveParams, shared.MOVE_DESCRIPTION, aliases=shared.MOVE_ALIASES
     ),
-    ToolSpec(
-        name="delete_file",
-        description=shared.DELETE_DESCRIPTION,
-        params=PathCall,
-        requests=(RmParams,),
-        decode=lambda params, _: RmParams(params.path),
-        encode=lambda request: PathCall(request.path),
+    shared.mapped(
+        "delete_file",
+        shared.DELETE_DESCRIPTION,
+        shared.FieldMapping(PathCall, RmParams),
         aliases=_PATH,
     ),
 )
-_LIST_DIRECTORY: ToolSpec[Any] = ToolSpec(
-    name="list_directory",
-    description=_LIST,
-    params=DirectoryCall,
-    requests=(LsParams,),
-    decode=lambda params, _: LsParams(params.path),
-    encode=lambda request: (
-        DirectoryCall(request.path) if shared.sets_only(request, "path") else None
-    ),
-    read_only=True,
-)
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
-    _LIST_DIRECTORY,
-    ToolSpec(
-        name="list_directory_with_sizes",
-        description=_SIZES,
-        params=SizesCall,
-        requests=(LsParams,),
-        decode=lambda params, _: LsParams(params.path, sort_by=params.sort_by),
-        encode=_encode_sizes,
+    shared.mapped(
+        "list_directory", _LIST, shared.FieldMapping(DirectoryCall, LsParams), read_only=True
+    ),
+    shared.mapped(
+        "list_directory_with_sizes",
+        _SIZES,
+        shared.FieldMapping(SizesCall, LsParams),
         read_only=True,
     ),
-    ToolSpec(
-        name="directory_tree",
-        description=_TREE,
-        params=TreeCall,
-        requests=(TreeParams,),
-        decode=lambda params, _: TreeParams(params.path, params.exclude),
-        encode=_encode_tree,
-        read_only=True,
+    shared.mapped(
+        "directory_tree", _TREE, shared.FieldMapping(TreeCall, TreeParams), read_only=True
     ),
-    ToolSpec(
-        name="search_files",
-        description=_SEARCH,
-        params=SearchCall,
-        requests=(GlobParams,),
-        decode=_decode_search,
-        encode=_encode_search,
+    shared.mapped(
+        "search_files",
+        _SEARCH,
+        shared.FieldMapping(
+            SearchCall,
+            GlobParams,
+            # the reference server does not know ignore files
+            fixed={"include_ignored": True},
+            fits=lambda request: request.head_limit is None,
+        ),
         read_only=True,
     ),
     shared.GREP,
-    ToolSpec(
-        name="get_file_info",
-        description=_INFO,
-        params=PathCall,
-        requests=(StatParams,),
-        decode=lambda params, _: StatParams(params.path),
-        encode=lambda request: PathCall(request.path),
-        read_only=True,
+    shared.mapped(
+        "get_file_info", _INFO, shared.FieldMapping(PathCall, StatParams), read_only=True
     ),
     shared.pass_through("list_allowed_directories", WorkspaceParams, _ALLOWED, read_only=True),
 )

@@ -12,7 +12,6 @@ from weakincentives.contrib.tools.requests import (
     GrepParams,
     LsParams,
     MoveParams,
-    ReadFileParams,
     RmParams,
     TreeParams,
     WriteFileParams,
@@ -144,16 +143,6 @@ def _format_patch(*lines: str) -> PatchCall:
     return PatchCall("\n".join(("*** Begin Patch", *lines, "*** End Patch", "")))
 
 
-def _decode_read(params: ReadCall, _: object) -> ReadFileParams:
-    return ReadFileParams(params.file_path, shared.line_offset(params.offset), params.limit)
-
-
-def _encode_read(request: ReadFileParams) -> ReadCall | None:
-    if not shared.is_page(request):
-        return None
-    return ReadCall(request.file_path, shared.first_line(request) or 1, request.limit)
-
-
 def _decode_list(params: ListCall, _: object) -> LsParams | TreeParams:
     offset = shared.line_offset(params.offset)
     if params.depth == 1 and params.limit is None:
@@ -171,24 +160,6 @@ def _encode_list(request: LsParams | TreeParams) -> ListCall | None:
     return ListCall(request.path, request.offset + 1, request.limit, request.depth)
 
 
-def _decode_grep(params: GrepFilesCall, _: object) -> GrepParams:
-    return GrepParams(
-        params.pattern,
-        params.path or ".",
-        params.include,
-        output_mode="files_with_matches",
-        head_limit=params.limit,
-    )
-
-
-def _encode_grep(request: GrepParams) -> GrepFilesCall | None:
-    supported = ("pattern", "path", "glob", "output_mode", "head_limit")
-    if request.output_mode != "files_with_matches" or not shared.sets_only(request, *supported):
-        return None
-    path = shared.path_or_none(request.path)
-    return GrepFilesCall(request.pattern, request.glob, path, request.head_limit)
-
-
 OPENAI: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="apply_patch",
@@ -199,16 +170,8 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         encode=_encode_patch,
         aliases={"patch": "input", "diff": "input"},
     ),
-    ToolSpec(
-        name="read_file",
-        description=_READ,
-        params=ReadCall,
-        requests=(ReadFileParams,),
-        decode=_decode_read,
-        encode=_encode_read,
-        aliases={"path": "file_path"},
-        read_only=True,
-        superseded_by=(BashParams,),
+    shared.page_tool(
+        "read_file", _READ, ReadCall, aliases={"path": "file_path"}, superseded_by=(BashParams,)
     ),
     ToolSpec(
         name="list_dir",
@@ -221,13 +184,15 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         read_only=True,
         superseded_by=(BashParams,),
     ),
-    ToolSpec(
-        name="grep_files",
-        description=_GREP,
-        params=GrepFilesCall,
-        requests=(GrepParams,),
-        decode=_decode_grep,
-        encode=_encode_grep,
+    shared.mapped(
+        "grep_files",
+        _GREP,
+        shared.FieldMapping(
+            GrepFilesCall,
+            GrepParams,
+            {"include": "glob", "limit": "head_limit"},
+            {"output_mode": "files_with_matches"},
+        ),
         aliases={"glob": "include"},
         read_only=True,
         superseded_by=(BashParams,),

@@ -1,6 +1,7 @@
 """Descriptions, aliases and request conversions that several dialects share."""
 
-from dataclasses import MISSING, Field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
@@ -49,6 +50,114 @@ GLOB_SYNTAX = '"*" matches within one directory, "**" across any number of direc
 REGEX_SYNTAX = "RE2 syntax: no lookaround, no backreferences"
 DELETE_DESCRIPTION = "Delete a file, or a directory with everything in it."
 MOVE_DESCRIPTION = "Move or rename a file or directory. Fails if the destination exists."
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMapping:
+    """How the parameters of a tool stand for the fields of one request.
+
+    Args:
+        params: The parameters; one that is no field of the request has no effect.
+        request: The request.
+        names: The fields of the request for parameters with other names.
+        fixed: The values of fields that have no parameter; by default their defaults.
+        fits: Whether the tool can express a request; by default, if fields without a parameter
+            have their fixed or default values.
+    """
+
+    params: type[Any]
+    request: type[Any]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed: Mapping[str, object] = field(default_factory=dict[str, object])
+    fits: Callable[[Any], bool] | None = None
+
+    def decode(self, params: Any, _context: object = None) -> Any:
+        """Return the request for parameters; one that is left out has the request's default."""
+        values = {name: getattr(params, name) for name in self._pairs()}
+        given = {
+            field: values[name]
+            for name, field in self._pairs().items()
+            if values[name] is not None
+            # an empty directory is the default one
+            and (values[name] or field != "path" or name not in self._optional)
+        }
+        return self.request(**given, **self.fixed)
+
+    def encode(self, request: Any) -> Any:
+        """Return the parameters for a request; None if they cannot express it."""
+        pairs = self._pairs()
+        is_fixed = all(getattr(request, name) == value for name, value in self.fixed.items())
+        fits = is_fixed and sets_only(request, *pairs.values(), *self.fixed)
+        if not (fits if self.fits is None else self.fits(request)):
+            return None
+        defaults = {each.name: _default(each) for each in fields(request)}
+        values = {name: getattr(request, field) for name, field in pairs.items()}
+        return self.params(
+            **{
+                name: value
+                for name, value in values.items()
+                if value is not None
+                and not (name in self._optional and value == defaults[pairs[name]])
+            }
+        )
+
+    @property
+    def _optional(self) -> set[str]:
+        return {each.name for each in fields(self.params) if each.default is None}
+
+    def _pairs(self) -> dict[str, str]:
+        """Return the parameters that are fields of the request, with the fields."""
+        known = {each.name for each in fields(self.request)}
+        names = {each.name: self.names.get(each.name, each.name) for each in fields(self.params)}
+        return {name: field for name, field in names.items() if field in known}
+
+
+def mapped(
+    name: str,
+    description: str,
+    mapping: FieldMapping,
+    *,
+    decode: Callable[[Any, Any], Any] | None = None,
+    encode: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> ToolSpec[Any]:
+    """Return a tool whose parameters stand for the fields of one request."""
+    return ToolSpec(
+        name=name,
+        description=description,
+        params=mapping.params,
+        requests=(mapping.request,),
+        decode=decode or mapping.decode,
+        encode=encode or mapping.encode,
+        **options,
+    )
+
+
+def map_whole_text(params: type[Any], **names: str) -> FieldMapping:
+    """Return the mapping of a tool that writes whole text files and replaces existing ones."""
+    return FieldMapping(params, WriteFileParams, names, {"mode": "overwrite"}, is_whole_text)
+
+
+def page_tool(name: str, description: str, params: type[Any], **options: Any) -> ToolSpec[Any]:
+    """Return a tool that reads pages of lines, with `offset` counted from 1 and `limit`."""
+
+    def encode(request: ReadFileParams) -> Any:
+        first = first_line(request)
+        start = {} if first is None else {"offset": first}
+        return params(request.file_path, limit=request.limit, **start) if is_page(request) else None
+
+    return ToolSpec(
+        name=name,
+        description=description,
+        params=params,
+        requests=(ReadFileParams,),
+        decode=lambda given, _: ReadFileParams(
+            given.file_path, line_offset(given.offset), given.limit
+        ),
+        encode=encode,
+        read_only=True,
+        **options,
+    )
 
 
 def sets_only(request: Any, *names: str) -> bool:

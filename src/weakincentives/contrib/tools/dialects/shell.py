@@ -1,10 +1,11 @@
 """The command-running tool of each dialect, with its schema and description."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
+from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped
 from weakincentives.contrib.tools.requests import (
     BashParams,
     BashStartParams,
@@ -211,17 +212,6 @@ def _encode_bash(request: BashParams | BashStartParams) -> BashCall | None:
     return None if request.max_output is not None else BashCall(request.command, request.timeout)
 
 
-def _decode_foreground_bash(params: ForegroundBashCall, _: object) -> BashParams:
-    _check_background(requested=params.run_in_background)
-    return BashParams(params.command, params.timeout)
-
-
-def _encode_foreground_bash(request: BashParams) -> ForegroundBashCall | None:
-    if request.cwd is not None or request.max_output is not None:
-        return None
-    return ForegroundBashCall(request.command, request.timeout)
-
-
 def _decode_bash_output(params: BashOutputCall, _: object) -> ShellPollParams:
     return ShellPollParams(_parse_number("bash_id", params.bash_id))
 
@@ -280,10 +270,6 @@ def _decode_foreground_exec(params: ExecCommandCall, _: object) -> BashParams:
     return BashParams(params.cmd, None, params.workdir, size)
 
 
-def _encode_foreground_exec(request: BashParams) -> ForegroundExecCommandCall:
-    return ForegroundExecCommandCall(request.command, request.cwd, _output_tokens(request))
-
-
 def _output_tokens(request: BashParams) -> int | None:
     return None if request.max_output is None else request.max_output // _BYTES_PER_TOKEN
 
@@ -321,23 +307,29 @@ def _encode_gemini(request: BashParams | BashStartParams) -> RunShellCommandCall
     return RunShellCommandCall(request.command, dir_path=request.cwd)
 
 
-def _decode_foreground_gemini(params: ForegroundRunShellCommandCall, _: object) -> BashParams:
-    _check_background(requested=params.is_background)
-    return BashParams(params.command, None, params.dir_path)
+def _foreground(
+    spec: ToolSpec[Any], params: type[Any], decode: Callable[[Any, Any], BashParams] | None = None
+) -> ToolSpec[Any]:
+    """Return the tool for a sandbox in which all processes end with their command."""
 
+    def decode_foreground(given: Any, context: Any) -> BashParams:
+        request = spec.decode(given, context)
+        if isinstance(request, BashStartParams):
+            raise ToolValidationError(
+                "Commands cannot run in the background: all processes end with the command."
+                " Run it in the foreground, or start and use a server within one command"
+            )
+        return request
 
-def _encode_foreground_gemini(request: BashParams) -> ForegroundRunShellCommandCall | None:
-    if request.max_output is not None:
-        return None
-    return ForegroundRunShellCommandCall(request.command, dir_path=request.cwd)
-
-
-def _check_background(*, requested: bool) -> None:
-    if requested:
-        raise ToolValidationError(
-            "Commands cannot run in the background: all processes end with the command."
-            " Run it in the foreground, or start and use a server within one command"
-        )
+    return replace(
+        spec,
+        description=_COMMAND,
+        params=params,
+        requests=(BashParams,),
+        decode=decode or decode_foreground,
+        selector=None,
+        superseded_by=(BashStartParams,),
+    )
 
 
 _SHELL_EXECUTE = pass_through(
@@ -362,31 +354,44 @@ _SHELL_TOOLS = (
         "shell_stop", ShellStopParams, _STOP, aliases=_POLL_ALIASES, bypasses_filesystem=True
     ),
 )
+_BASH: ToolSpec[Any] = ToolSpec(
+    name="Bash",
+    description=f"{_COMMAND}\n{_BACKGROUND} set run_in_background.",
+    params=BashCall,
+    requests=(BashParams, BashStartParams),
+    decode=_decode_bash,
+    encode=_encode_bash,
+    selector="run_in_background",
+    bypasses_filesystem=True,
+)
+_EXEC_COMMAND: ToolSpec[Any] = ToolSpec(
+    name="exec_command",
+    description=f"{_COMMAND}\n{_BACKGROUND} set yield_time_ms, then use $ShellPollParams.",
+    params=ExecCommandCall,
+    requests=(BashParams, BashStartParams),
+    decode=_decode_exec,
+    encode=_encode_exec,
+    aliases={"command": "cmd", "cwd": "workdir"},
+    bypasses_filesystem=True,
+)
+_RUN_SHELL_COMMAND: ToolSpec[Any] = ToolSpec(
+    name="run_shell_command",
+    description=f"{_COMMAND}\n{_BACKGROUND} set is_background.",
+    params=RunShellCommandCall,
+    requests=(BashParams, BashStartParams),
+    decode=_decode_gemini,
+    encode=_encode_gemini,
+    aliases={"directory": "dir_path"},
+    selector="is_background",
+    bypasses_filesystem=True,
+)
 SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "wink": _SHELL_TOOLS,
     "classic": _SHELL_TOOLS,
     "mcp": _SHELL_TOOLS,
     "claude": (
-        ToolSpec(
-            name="Bash",
-            description=f"{_COMMAND}\n{_BACKGROUND} set run_in_background.",
-            params=BashCall,
-            requests=(BashParams, BashStartParams),
-            decode=_decode_bash,
-            encode=_encode_bash,
-            selector="run_in_background",
-            bypasses_filesystem=True,
-        ),
-        ToolSpec(
-            name="Bash",
-            description=_COMMAND,
-            params=ForegroundBashCall,
-            requests=(BashParams,),
-            decode=_decode_foreground_bash,
-            encode=_encode_foreground_bash,
-            bypasses_filesystem=True,
-            superseded_by=(BashStartParams,),
-        ),
+        _BASH,
+        _foreground(_BASH, ForegroundBashCall),
         ToolSpec(
             name="BashOutput",
             description=_POLL,
@@ -427,27 +432,8 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
         ),
     ),
     "openai": (
-        ToolSpec(
-            name="exec_command",
-            description=f"{_COMMAND}\n{_BACKGROUND} set yield_time_ms, then use $ShellPollParams.",
-            params=ExecCommandCall,
-            requests=(BashParams, BashStartParams),
-            decode=_decode_exec,
-            encode=_encode_exec,
-            aliases={"command": "cmd", "cwd": "workdir"},
-            bypasses_filesystem=True,
-        ),
-        ToolSpec(
-            name="exec_command",
-            description=_COMMAND,
-            params=ForegroundExecCommandCall,
-            requests=(BashParams,),
-            decode=_decode_foreground_exec,
-            encode=_encode_foreground_exec,
-            aliases={"command": "cmd", "cwd": "workdir"},
-            bypasses_filesystem=True,
-            superseded_by=(BashStartParams,),
-        ),
+        _EXEC_COMMAND,
+        _foreground(_EXEC_COMMAND, ForegroundExecCommandCall, _decode_foreground_exec),
         ToolSpec(
             name="write_stdin",
             description="Get the new output of a command that runs in the background, or stop it.",
@@ -459,46 +445,18 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
         ),
     ),
     "gemini": (
-        ToolSpec(
-            name="run_shell_command",
-            description=f"{_COMMAND}\n{_BACKGROUND} set is_background.",
-            params=RunShellCommandCall,
-            requests=(BashParams, BashStartParams),
-            decode=_decode_gemini,
-            encode=_encode_gemini,
-            aliases={"directory": "dir_path"},
-            selector="is_background",
-            bypasses_filesystem=True,
-        ),
-        ToolSpec(
-            name="run_shell_command",
-            description=_COMMAND,
-            params=ForegroundRunShellCommandCall,
-            requests=(BashParams,),
-            decode=_decode_foreground_gemini,
-            encode=_encode_foreground_gemini,
-            aliases={"directory": "dir_path"},
-            bypasses_filesystem=True,
-            superseded_by=(BashStartParams,),
-        ),
-        ToolSpec(
-            name="read_background_output",
-            description=_POLL,
-            params=BackgroundCall,
-            requests=(ShellPollParams,),
-            decode=lambda params, _: ShellPollParams(params.pid),
-            encode=lambda request: (
-                None if request.wait_seconds else BackgroundCall(request.process_id)
-            ),
+        _RUN_SHELL_COMMAND,
+        _foreground(_RUN_SHELL_COMMAND, ForegroundRunShellCommandCall),
+        mapped(
+            "read_background_output",
+            _POLL,
+            FieldMapping(BackgroundCall, ShellPollParams, {"pid": "process_id"}),
             read_only=True,
         ),
-        ToolSpec(
-            name="stop_background_process",
-            description=_STOP,
-            params=BackgroundCall,
-            requests=(ShellStopParams,),
-            decode=lambda params, _: ShellStopParams(params.pid),
-            encode=lambda request: BackgroundCall(request.process_id),
+        mapped(
+            "stop_background_process",
+            _STOP,
+            FieldMapping(BackgroundCall, ShellStopParams, {"pid": "process_id"}),
             bypasses_filesystem=True,
         ),
     ),

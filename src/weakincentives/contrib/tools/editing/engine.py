@@ -78,7 +78,7 @@ class EditOutcome:
     notes: tuple[str, ...] = ()
 
 
-class _Run(NamedTuple):
+class _KeptRun(NamedTuple):
     """Characters that were kept: old position, new position, length; an empty run is a border."""
 
     origin: int
@@ -93,7 +93,7 @@ class EditBuffer:
         """Start with an unchanged text."""
         self.content: str = text
         self._size = len(text)
-        self._runs = [_Run(0, 0, len(text))]
+        self._runs = [_KeptRun(0, 0, len(text))]
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -117,7 +117,7 @@ class EditBuffer:
         self.content = "".join(pieces)
 
     def _gaps(self) -> Iterator[tuple[Span, Span]]:
-        edges = [_Run(0, 0, 0), *self._runs, _Run(self._size, len(self.content), 0)]
+        edges = [_KeptRun(0, 0, 0), *self._runs, _KeptRun(self._size, len(self.content), 0)]
         for left, right in pairwise(edges):
             old = left.origin + left.length, right.origin
             new = left.position + left.length, right.position
@@ -125,7 +125,7 @@ class EditBuffer:
                 yield old, new
 
 
-def _update_runs(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_Run]:
+def _update_runs(runs: Sequence[_KeptRun], changes: Sequence[Change]) -> Iterator[_KeptRun]:
     """Yield the parts of the runs that the changes keep, at their new positions."""
     shift = number = 0
     for origin, position, length in runs:
@@ -133,7 +133,7 @@ def _update_runs(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_R
         while number < len(changes) and changes[number][0] <= stop:
             start, end, new = changes[number]
             if start >= at:
-                yield _Run(origin + at - position, at + shift, start - at)
+                yield _KeptRun(origin + at - position, at + shift, start - at)
             if end > stop:
                 at = stop + 1  # the change covers the rest of this run and reaches into the next
                 break
@@ -141,7 +141,7 @@ def _update_runs(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_R
             shift += len(new) - (end - start)
             number += 1
         if at <= stop:
-            yield _Run(origin + at - position, at + shift, stop - at)
+            yield _KeptRun(origin + at - position, at + shift, stop - at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import fit_budget, format_size, hint
+from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
 from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
@@ -113,13 +113,7 @@ def render_picture(
         encoding="binary",
         media=media,
     )
-    text = fit_budget(parts, "", context.settings.budget)
-    return ToolResult(
-        text,
-        value,
-        exclude_value_from_context=True,
-        media=() if media is None else (media,),
-    )
+    return replace(bounded_result(context, parts, value), media=() if media is None else (media,))
 
 
 def _unpack_pair(form: str, head: bytes, at: int) -> tuple[int, int]:
@@ -223,22 +217,9 @@ class _BytePage:
         after = first + len(self.data)
         size = f"{file.size:,} bytes"
         head = f"{file.name}: {what}, bytes {first:,} to {after - 1:,} of {size}"
-        value = ReadFileResult(
-            path=file.path,
-            content=dump,
-            offset=first,
-            shown=len(self.data),
-            total=file.size,
-            next_offset=after if after < file.size else None,
-            size_bytes=file.size,
-            encoding="binary",
-        )
+        value = file.page_value(self.page, dump, len(self.data), file.size, encoding="binary")
         foot = self._render_foot(after, request)
-        return ToolResult(
-            fit_budget([head, dump], foot, self.context.settings.budget),
-            value,
-            exclude_value_from_context=True,
-        )
+        return bounded_result(self.context, [head, dump], value, foot)
 
     def _render_foot(self, after: int, request: ReadFileParams) -> str:
         if after >= self.file.size:

@@ -55,6 +55,31 @@ def stat_path(context: HandlerContext, path: str, *, what: str = "file or direct
         raise missing_path_error(context, path, what=what) from None
 
 
+def access_error(
+    context: HandlerContext, path: str, error: OSError, *, what: str = "file or directory"
+) -> OSError:
+    """Return an error that says why a path is not the `what` that is needed, and what to do."""
+    try:
+        found = stat_path(context, path, what=what)
+    except FileNotFoundError as missing:
+        return missing
+    except OSError:
+        return error
+    target = getattr(found, "link_target", None)
+    if target is not None:
+        return link_error(context, path, target)
+    name = repr(format_path(path))
+    if found.is_directory and what == "file":
+        call = context.dialect.format_call(LsParams(path or "."))
+        return IsADirectoryError(f"{name} is a directory" + hint("; to list it:", call))
+    if found.is_file and what == "directory":
+        call = context.dialect.format_call(ReadFileParams(path))
+        return NotADirectoryError(
+            f"{name} is a file, not a directory" + hint("; to read it:", call)
+        )
+    return error
+
+
 def link_error(context: HandlerContext, path: str, target: str) -> PermissionError:
     """Return the error for a symbolic link, with its target and how to read that."""
     text = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import render
-from weakincentives.contrib.tools.handlers.list import not_directory_error
+from weakincentives.contrib.tools.handlers.errors import access_error
 from weakincentives.contrib.tools.handlers.search import (
     compile_exclude,
     find_files,
@@ -36,17 +36,12 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
     most = clamp_head_limit(request.head_limit, context.settings.max_entries)
     request = _normalize_request(request, context)
     found = _find_matches(request, context)
-    budget = context.settings.budget
     if not found:
         value = GlobResult(
             request.pattern, request.path, (), 0, found.truncated, found.reason, found.coverage
         )
         text = _render_no_matches(request, context, found)
-        return ToolResult(
-            render.fit_budget([text], _time_limit_note(found), budget),
-            value,
-            exclude_value_from_context=True,
-        )
+        return render.bounded_result(context, [text], value, _time_limit_note(found))
     noun = ("directory", "directories") if request.pattern.endswith("/") else ("file", "files")
     more = "more than " if found.truncated else ""
     more = "at least " if found.reason == "time limit" else more
@@ -56,7 +51,7 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
     head = f"{more}{count}{where} {verb} {request.pattern[:_MARGIN]!r}"
     slash = "/" if request.pattern.endswith("/") else ""
     lines = (display_path(match.path) + slash for match in found[:most])
-    kept = render.take_lines(lines, render.room_for(budget, len(head) + _MARGIN))
+    kept = render.take_lines(lines, render.room_for(context.settings.budget, len(head) + _MARGIN))
     foot = _render_foot(request, found, len(kept)) if len(kept) < len(found) else ""
     foot = "\n".join(filter(None, (foot, _time_limit_note(found))))
     truncated = found.truncated or len(kept) < len(found)
@@ -66,9 +61,7 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
     value = GlobResult(
         request.pattern, request.path, shown_matches, len(found), truncated, reason, found.coverage
     )
-    return ToolResult(
-        render.fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
-    )
+    return render.bounded_result(context, [head, *kept], value, foot)
 
 
 def clamp_head_limit(given: int | None, maximum: int) -> int:
@@ -106,7 +99,7 @@ def _find_matches(request: GlobParams, context: HandlerContext) -> Results[GlobM
     except TimeLimitError as error:
         raise TimeLimitError(f"{error}; search a smaller directory") from None
     except OSError as error:
-        raise not_directory_error(context, path, error) from None
+        raise access_error(context, path, error, what="directory") from None
 
 
 def _time_limit_note(found: Results[GlobMatch]) -> str:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.errors import link_error, stat_path
+from weakincentives.contrib.tools.handlers.errors import access_error
 from weakincentives.contrib.tools.handlers.glob import clamp_head_limit
 from weakincentives.contrib.tools.handlers.render import (
     RawLine,
-    fit_budget,
+    bounded_result,
+    find_line,
     format_count,
     format_missed,
     format_path,
@@ -26,13 +27,12 @@ from weakincentives.contrib.tools.handlers.search import (
     Hits,
     Search,
     SearchLimits,
-    combine_filters,
     compile_exclude,
     find_files,
     relative_pattern,
     type_globs,
 )
-from weakincentives.contrib.tools.handlers.source import FileSource, open_file
+from weakincentives.contrib.tools.handlers.source import open_file
 from weakincentives.contrib.tools.requests import GrepParams
 from weakincentives.contrib.tools.results import GrepCount, GrepResult
 from weakincentives.errors import ToolValidationError
@@ -113,22 +113,14 @@ def _read_lines(path: str, first: int, last: int, context: HandlerContext) -> di
     width = context.settings.max_line_characters
     with suppress(OSError):
         file = open_file(context, path)
-        start = _find_start(file, first - 1, context)
-        raw = islice(read_lines(file.content(context), start, 4 * width + 4), last - first + 1)
+        content, line = file.content(context), first - 1
+        if file.complete:
+            start = find_line(content, line)
+        else:
+            start = line_start(context.filesystem, path, line, file.size)
+        raw = islice(read_lines(content, start.offset, 4 * width + 4), last - first + 1)
         return {number: _decode_line(line, width) for number, line in enumerate(raw, first)}
     return {}
-
-
-def _find_start(file: FileSource, line: int, context: HandlerContext) -> int:
-    if file.complete:
-        return _offset_after(file.head, line)
-    return line_start(context.filesystem, file.path, line, file.size).offset
-
-
-def _offset_after(data: bytes, count: int) -> int:
-    """Return the offset of the line after the first `count` lines."""
-    pieces = data.split(b"\n", count)
-    return len(data) - len(pieces[-1]) if len(pieces) > count else len(data)
 
 
 def _decode_line(line: RawLine, width: int) -> str:
@@ -264,7 +256,7 @@ def grep(request: GrepParams, context: HandlerContext) -> ToolResult[GrepResult]
         settings.max_matches if request.output_mode == "content" else settings.max_entries,
     )
     limits = mode.limits(request, head_limit)
-    found = _collect(search, limits, mode.stop_condition(head_limit), context)
+    found = _collect(Hits(search, limits, context.filesystem), head_limit, mode.cost, context)
     if not found.files:
         return _render_no_matches(request, search, found, context)
     return mode.render(_GrepOutcome(request, search, found, head_limit), context)
@@ -274,20 +266,16 @@ def _render_no_matches(
     request: GrepParams, search: Search, found: "_Collected", context: HandlerContext
 ) -> ToolResult[GrepResult]:
     """Return the result for a search without matches, with the reason if it is known."""
-    path, budget = search.path or ".", context.settings.budget
+    path = search.path or "."
     value = GrepResult(request.pattern, path, request.output_mode, (), (), coverage=found.coverage)
     if not found.timed_out:
         text = explain_no_matches(
             request, search, context, lambda other: build_search(other, context)
         )
-        return ToolResult(fit_budget([text], "", budget), value, exclude_value_from_context=True)
+        return bounded_result(context, [text], value)
     value = replace(value, truncated=True, reason="time limit")
     text = f"No matches for {request.pattern[:200]!r} in the files searched so far"
-    return ToolResult(
-        fit_budget([text], _time_limit_note(found.coverage), budget),
-        value,
-        exclude_value_from_context=True,
-    )
+    return bounded_result(context, [text], value, _time_limit_note(found.coverage))
 
 
 def build_search(request: GrepParams, context: HandlerContext) -> Search:
@@ -316,7 +304,7 @@ def build_search(request: GrepParams, context: HandlerContext) -> Search:
         pattern=f"(?i){pattern}" if request.ignore_case else pattern,
         path=path,
         glob=glob or None,
-        predicate=combine_filters(predicates),
+        predicate=(lambda name: all(test(name) for test in predicates)) if predicates else None,
         ignore=not request.include_ignored,
     )
 
@@ -339,26 +327,24 @@ class _Collected:
 
 
 def _collect(
-    search: Search,
-    limits: SearchLimits,
-    is_enough: Callable[[FileHits], bool],
-    context: HandlerContext,
+    found: Hits, left: int, cost: Callable[[FileHits], int], context: HandlerContext
 ) -> _Collected:
-    """Return files with matches until there are enough or time runs out."""
+    """Return files with matches until they cost more than is `left`, or time runs out."""
     files: list[FileHits] = []
-    found = Hits(search, limits, context.filesystem)
+    search = found.search
     try:
         with early_time_limit(_SEARCH_TIMEOUT):
             for each in found:
                 files.append(each)
-                if is_enough(each):
+                left -= cost(each)
+                if left < 0:
                     break
     except TimeLimitError as error:
         if not files:
             raise TimeLimitError(f"{error}; search a smaller directory or fewer files") from None
         return _Collected(files, timed_out=True, coverage=found.coverage)
     except OSError as error:
-        raise _search_error(context, search.path, error) from None
+        raise access_error(context, search.path, error) from None
     except re.error as error:  # a third-party filesystem that searches with `re`
         raise InvalidRegexError(f"Invalid regex: {error}: {search.pattern[:200]!r}") from None
     return _Collected(files, found.timed_out, found.coverage)
@@ -371,11 +357,6 @@ def _time_limit_note(coverage: Coverage) -> str:
         + format_missed(coverage, "not searched to the end")
         + "; to search the rest, use a narrower path, glob or type]"
     )
-
-
-def _search_error(context: HandlerContext, path: str, error: OSError) -> OSError:
-    target = getattr(stat_path(context, path), "link_target", None)
-    return error if target is None else link_error(context, path, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,8 +392,7 @@ class _GrepOutcome:
         feet = [] if advice is None else [f"[truncated; {advice}]"]
         if self.timed_out:
             feet.append(_time_limit_note(self.gathered.coverage))
-        text = fit_budget([head, *lines], "\n".join(feet), context.settings.budget)
-        return ToolResult(text, value, exclude_value_from_context=True)
+        return bounded_result(context, [head, *lines], value, "\n".join(feet))
 
     def make_value(
         self,
@@ -453,15 +433,8 @@ class _ContentMode:
             )
         return SearchLimits(head_limit + 1, request.max_per_file, head_limit + 1)
 
-    def stop_condition(self, head_limit: int) -> Callable[[FileHits], bool]:
-        left = head_limit
-
-        def is_enough(found: FileHits) -> bool:
-            nonlocal left
-            left -= len(found.matches)
-            return left < 0
-
-        return is_enough
+    def cost(self, found: FileHits) -> int:
+        return len(found.matches)
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
         files = list(_take_matches(found.files, found.head_limit))
@@ -489,15 +462,8 @@ class _FilesMode:
     def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
         return SearchLimits(0, 1)
 
-    def stop_condition(self, head_limit: int) -> Callable[[FileHits], bool]:
-        left = head_limit
-
-        def is_enough(_found: FileHits) -> bool:
-            nonlocal left
-            left -= 1
-            return left < 0
-
-        return is_enough
+    def cost(self, _found: FileHits) -> int:
+        return 1
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(
@@ -519,8 +485,8 @@ class _CountMode:
     def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
         return SearchLimits(0)
 
-    def stop_condition(self, _head_limit: int) -> Callable[[FileHits], bool]:
-        return lambda _found: False  # the total covers all files
+    def cost(self, _found: FileHits) -> int:
+        return 0  # the total covers all files
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(

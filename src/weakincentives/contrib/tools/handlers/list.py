@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.errors import link_error, missing_path_error, stat_path
+from weakincentives.contrib.tools.handlers.errors import access_error, stat_path
 from weakincentives.contrib.tools.handlers.render import (
-    fit_budget,
+    bounded_result,
     format_count,
     format_path,
     format_size,
@@ -21,7 +21,6 @@ from weakincentives.contrib.tools.handlers.search import compile_exclude
 from weakincentives.contrib.tools.requests import (
     GlobParams,
     LsParams,
-    ReadFileParams,
     StatParams,
     TreeParams,
     WorkspaceParams,
@@ -48,7 +47,7 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
     nothing = _explain_empty(request, path, found, entries)
     if nothing:
-        return ToolResult(nothing, LsResult(path or ".", ()), exclude_value_from_context=True)
+        return bounded_result(context, [nothing], LsResult(path or ".", ()))
     ordered = sorted(entries, key=_by_size if request.sort_by == "size" else _by_name)
     head = f"{format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
@@ -63,9 +62,7 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
         else ""
     )
     value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
-    return ToolResult(
-        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
-    )
+    return bounded_result(context, [head, *kept], value, foot)
 
 
 def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]:
@@ -84,9 +81,7 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     permissions = getattr(found, "permissions", None)
     if permissions is not None and not getattr(found, "is_symlink", False):
         lines.append(f"permissions: {permissions:o}")
-    return ToolResult(
-        fit_budget(lines, "", context.settings.budget), found, exclude_value_from_context=True
-    )
+    return bounded_result(context, lines, found)
 
 
 def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
@@ -99,9 +94,7 @@ def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[
     ]
     if context.filesystem.read_only:
         lines.append("The workspace is read-only.")
-    return ToolResult(
-        fit_budget(lines, "", context.settings.budget), root, exclude_value_from_context=True
-    )
+    return bounded_result(context, lines, root)
 
 
 def _by_name(entry: FileEntry) -> tuple[bool, str]:
@@ -121,29 +114,11 @@ def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEnt
     try:
         entries = context.filesystem.list(path or ".")
     except OSError as error:
-        raise not_directory_error(context, path, error) from None
+        raise access_error(context, path, error, what="directory") from None
     is_truncated = bool(getattr(entries, "truncated", False))
     if not path:  # those who need it know its name
         entries = [entry for entry in entries if entry.name != TOOL_OUTPUT]
     return entries, is_truncated
-
-
-def not_directory_error(context: HandlerContext, path: str, error: OSError) -> OSError:
-    """Return an error that says why a path is not a directory, and what to do."""
-    try:
-        found = context.filesystem.stat(path or ".")
-    except (FileNotFoundError, NotADirectoryError):
-        return missing_path_error(context, path, what="directory")
-    except OSError:
-        return error
-    target = getattr(found, "link_target", None)
-    if target is not None:
-        return link_error(context, path, target)
-    if found.is_file:
-        call = context.dialect.format_call(ReadFileParams(path))
-        text = f"{format_path(path)!r} is a file, not a directory"
-        return NotADirectoryError(text + hint("; to read it:", call))
-    return error
 
 
 def summarize(entries: Iterable[FileEntry]) -> str:
@@ -236,11 +211,7 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     builder = _TreeBuilder(context, _compile_filter(request, path))
     top = builder.expand(path)
     if not top:
-        return ToolResult(
-            f"{format_path(path)} is an empty directory",
-            TreeResult(path or ".", ()),
-            exclude_value_from_context=True,
-        )
+        return _empty_tree(context, path)
     builder.expand_all(top)
     lines = list(builder.lines(path, 0))
     budget = context.settings.budget
@@ -249,9 +220,12 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     truncated = len(shown) < len(lines) or bool(builder.unexpanded)
     foot = _render_tree_foot(len(lines) - len(shown), len(builder.unexpanded)) if truncated else ""
     value = TreeResult(path or ".", tuple(shown), truncated)
-    return ToolResult(
-        fit_budget([head, *shown], foot, budget), value, exclude_value_from_context=True
-    )
+    return bounded_result(context, [head, *shown], value, foot)
+
+
+def _empty_tree(context: HandlerContext, path: str) -> ToolResult[TreeResult]:
+    text = f"{format_path(path)} is an empty directory"
+    return bounded_result(context, [text], TreeResult(path or ".", ()))
 
 
 def _compile_filter(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
@@ -278,10 +252,7 @@ def _render_levels(
             f" {format_count(len(lines), 'entry', 'entries')} at this depth"
         )
     if not lines:
-        value = TreeResult(path or ".", ())
-        return ToolResult(
-            f"{format_path(path)} is an empty directory", value, exclude_value_from_context=True
-        )
+        return _empty_tree(context, path)
     head = f"{format_path(path)}: {summarize(top)}" + (", and more" if more else "")
     page = lines[request.offset : request.offset + room]
     budget = context.settings.budget
@@ -291,9 +262,7 @@ def _render_levels(
     rest = replace(request, offset=end) if end < len(lines) else None
     foot = _render_page_foot(context, rest, len(kept)) if truncated else ""
     value = TreeResult(path or ".", tuple(kept), truncated)
-    return ToolResult(
-        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
-    )
+    return bounded_result(context, [head, *kept], value, foot)
 
 
 def _check_page(request: TreeParams) -> None:
@@ -322,8 +291,7 @@ class _LevelWalker:
     def entries(self, path: str) -> tuple[Sequence[FileEntry], bool]:
         """Return the entries of a directory, directories first, and whether there are more."""
         found, more = list_directory(self.context, path)
-        wanted = filter(self.is_wanted, found)
-        return sorted(wanted, key=lambda entry: (not entry.is_directory, entry.name)), more
+        return sorted(filter(self.is_wanted, found), key=_by_name), more
 
     def lines(self, entries: Sequence[FileEntry], level: int) -> Iterator[str]:
         """Yield entries as lines, each directory followed by its entries."""
@@ -354,8 +322,7 @@ class _TreeBuilder:
     def expand(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of a directory, directories first."""
         entries, more = list_directory(self.context, path)
-        wanted = [entry for entry in entries if self.is_wanted(entry)]
-        wanted.sort(key=lambda entry: (not entry.is_directory, entry.name))
+        wanted = sorted(filter(self.is_wanted, entries), key=_by_name)
         room = self.context.settings.max_entries - self.count
         if more or len(wanted) > room:
             self.unexpanded.add(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import fit_budget, format_size, hint
+from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
 from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
@@ -23,7 +23,7 @@ _CellText = str | list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Output:
+class _CellOutput:
     output_type: str = ""
     text: _CellText = ""
     data: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -36,7 +36,7 @@ class _Output:
 class _Cell:
     cell_type: str
     source: _CellText = ""
-    outputs: list[_Output] = field(default_factory=list[_Output])
+    outputs: list[_CellOutput] = field(default_factory=list[_CellOutput])
     execution_count: int | None = None
 
 
@@ -69,19 +69,11 @@ def render_notebook(
     texts = _fill_page(_render_cells(wanted, page.first), room, hint("; to see all of it:", call))
     after = page.first + len(texts)
     content = "\n\n".join(texts)
-    value = ReadFileResult(
-        path=file.path,
-        content=content,
-        offset=page.first,
-        shown=len(texts),
-        total=total,
-        next_offset=after if after < total else None,
-        size_bytes=file.size,
-    )
+    value = file.page_value(page, content, len(texts), total)
     which = f"cells {page.first + 1} to {after} of {total}" if texts else "no cells"
     foot = _render_foot(file, context, value)
     parts = [f"{file.name}: notebook, {which}", content]
-    return ToolResult(fit_budget(parts, foot, budget), value, exclude_value_from_context=True)
+    return bounded_result(context, parts, value, foot)
 
 
 def _render_foot(file: FileSource, context: HandlerContext, page: ReadFileResult) -> str:
@@ -120,7 +112,7 @@ def _render_cells(cells: Sequence[_Cell], first: int) -> Iterator[str]:
         yield "\n".join(line for line in lines if line)
 
 
-def _render_output(output: _Output) -> Iterator[str]:
+def _render_output(output: _CellOutput) -> Iterator[str]:
     if output.ename:
         trace = _ANSI_COLOR.sub("", "\n".join(output.traceback))
         yield _shorten(trace or f"{output.ename}: {output.evalue}")

@@ -34,7 +34,7 @@ _ORDER = ("delete", "move", "update", "add")
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _PatchStep:
     """The change of one file from `old` to `new`; None means that the file does not exist."""
 
     planned: PlannedChange
@@ -59,7 +59,7 @@ def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResul
     if not request.dry_run:
         errors.ensure_writable(context, "")
 
-    def attempt() -> list[_Step]:
+    def attempt() -> list[_PatchStep]:
         with all_or_none(context.filesystem) as changes:
             steps = _plan_steps(request.patch, context)
             for step in sorted(steps, key=attrgetter("order")):
@@ -71,7 +71,7 @@ def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResul
     return _make_result(retry_stale(attempt), context, applied=not request.dry_run)
 
 
-def _plan_steps(patch: str, context: HandlerContext) -> list[_Step]:
+def _plan_steps(patch: str, context: HandlerContext) -> list[_PatchStep]:
     """Return the steps of a patch, without changing anything."""
     read: dict[str, bytes | None] = {}
 
@@ -89,10 +89,10 @@ def _plan_steps(patch: str, context: HandlerContext) -> list[_Step]:
 
 def _plan_step(
     planned: PlannedChange, context: HandlerContext, old: bytes | None, gone: Collection[str]
-) -> _Step:
+) -> _PatchStep:
     new_path = planned.new_path or planned.path
     if planned.kind == "delete":
-        return _Step(planned, new_path, old, None)
+        return _PatchStep(planned, new_path, old, None)
     text = planned.content or ""
     new = encode_text(text)
     errors.ensure_creatable(context, new_path, gone=gone)
@@ -101,7 +101,7 @@ def _plan_step(
     )
     if old is not None and old != new:
         ensure_text(context, planned.path, old)
-    return _Step(planned, new_path, old, new)
+    return _PatchStep(planned, new_path, old, new)
 
 
 def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
@@ -112,7 +112,7 @@ def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
     return PatchError(f"{error}\nDid you mean {suggestions}?")
 
 
-def _apply(step: _Step, changes: Changes) -> None:
+def _apply(step: _PatchStep, changes: Changes) -> None:
     if step.new is None:
         changes.delete(step.path)
     elif step.old is None:
@@ -125,7 +125,7 @@ def _apply(step: _Step, changes: Changes) -> None:
 
 
 def _make_result(
-    steps: Sequence[_Step], context: HandlerContext, *, applied: bool
+    steps: Sequence[_PatchStep], context: HandlerContext, *, applied: bool
 ) -> ToolResult[EditFileResult]:
     compared = [
         render.make_diff(step.path, step.old, step.new, source=step.source) for step in steps
@@ -146,7 +146,7 @@ def _make_result(
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
-def _to_change(step: _Step) -> FileChange:
+def _to_change(step: _PatchStep) -> FileChange:
     size = None if step.new is None else len(step.new)
     return FileChange(step.path, _KINDS[step.planned.kind], step.source, size)
 

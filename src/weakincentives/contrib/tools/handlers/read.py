@@ -65,7 +65,7 @@ _END = ord("\n")
 _GUTTER = 8  # characters of the line number, the tab and the newline
 
 
-class _Row(NamedTuple):
+class _PageRow(NamedTuple):
     """A line of a page: its text as shown, and its content in the file."""
 
     number: int
@@ -92,18 +92,6 @@ class TextFile:
     content: Content
     encoding: Encoding
     view: FileView = "auto"
-
-    @property
-    def decoded(self) -> bool:
-        """Whether the file stores other bytes than those shown."""
-        return self.encoding.wide
-
-
-def decode_file(file: FileSource, data: bytes, encoding: Encoding) -> TextFile:
-    """Return the whole file converted to UTF-8, for encodings with wide newlines."""
-    text = data.decode(encoding.name or "utf-8", errors="replace")
-    exact = _REPLACEMENT not in text
-    return TextFile(file, BytesContent(text.encode()), replace(encoding, exact=exact))
 
 
 def render_text(
@@ -164,7 +152,7 @@ def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineSta
     Raises:
         TimeLimitError: The line was not found in time; the message says what to do instead.
     """
-    if source.file.complete or source.decoded:
+    if source.file.complete or source.encoding.wide:
         return find_line(source.content, line)
     try:
         return line_start(context.filesystem, source.file.path, line, source.file.size)
@@ -194,13 +182,13 @@ def _search_hint(context: HandlerContext) -> str:
     return f"; {dialect.tool_name(GrepParams)} shows the text around a match"
 
 
-def _read_rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
+def _read_rows(content: Content, start: int, first: int, width: int) -> Iterator[_PageRow]:
     keep = 4 * width + 4  # bytes that hold at least `width` characters
     for number, raw in enumerate(read_lines(content, start, keep), first + 1):
         yield _make_row(number, raw, width)
 
 
-def _make_row(number: int, raw: RawLine, width: int) -> _Row:
+def _make_row(number: int, raw: RawLine, width: int) -> _PageRow:
     data, exact = raw.data, True
     crlf = raw.ended and not raw.left_out and data.endswith(b"\r")
     if crlf:
@@ -215,14 +203,14 @@ def _make_row(number: int, raw: RawLine, width: int) -> _Row:
         text = text[:width]
         cut += len(data) - len(text.encode())
     end = ("\r\n" if crlf else "\n") if raw.ended else ""
-    return _Row(
+    return _PageRow(
         number, text, text + end, raw.start, max(cut, 0), crlf, exact, raw.ended, raw.endless
     )
 
 
-def _fill_page(rows: Iterable[_Row], room: int) -> list[_Row]:
+def _fill_page(rows: Iterable[_PageRow], room: int) -> list[_PageRow]:
     """Return as many rows as fit, but at least one."""
-    kept: list[_Row] = []
+    kept: list[_PageRow] = []
     for row in rows:
         room -= len(row.text) + _GUTTER
         if kept and (room < 0 or row.endless):
@@ -241,7 +229,7 @@ class _PageRenderer:
     context: HandlerContext
     exact: bool = True
 
-    def render(self, rows: list[_Row]) -> ToolResult[ReadFileResult]:
+    def render(self, rows: list[_PageRow]) -> ToolResult[ReadFileResult]:
         """Return the page, with as many rows as the budget allows."""
         budget = self.context.settings.budget
         message = self._render_rows(rows)
@@ -259,14 +247,14 @@ class _PageRenderer:
         )
         return ToolResult(message, value, exclude_value_from_context=True)
 
-    def _render_rows(self, rows: Sequence[_Row]) -> str:
+    def _render_rows(self, rows: Sequence[_PageRow]) -> str:
         last = self.page.first + len(rows)
         total = f"{'' if self.exact else 'at least '}{self.total}"
         head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {total}"
         continuation = () if rows[-1].endless else self.continuation(last)
         return "\n".join([head, *self._render_lines(rows), *self._notes(rows), *continuation])
 
-    def _render_lines(self, rows: Sequence[_Row]) -> list[str]:
+    def _render_lines(self, rows: Sequence[_PageRow]) -> list[str]:
         first = rows[0]
         if first.number == 1 and first.text.startswith(_BOM):
             rows = [first._replace(text=first.text[1:]), *rows[1:]]
@@ -285,7 +273,7 @@ class _PageRenderer:
             more = "; the file is too large to count all lines"
         return [f"[truncated{more}" + hint("; to continue:", call) + "]"]
 
-    def _notes(self, rows: Sequence[_Row]) -> Iterator[str]:
+    def _notes(self, rows: Sequence[_PageRow]) -> Iterator[str]:
         encoding = self.source.encoding
         if encoding.wide:
             yield f"[{(encoding.name or '').upper()} text, shown decoded]"
@@ -302,21 +290,21 @@ class _PageRenderer:
         if cut:
             yield self._cut_note(cut)
 
-    def _cut_note(self, rows: Sequence[_Row]) -> str:
+    def _cut_note(self, rows: Sequence[_PageRow]) -> str:
         """Return which lines are cut, and how to see the rest of the first one."""
         first = rows[0]
         which = f"line {first.number} is" if len(rows) == 1 else f"{len(rows)} lines are"
         note = f"[{which} too long to show in full"
         if rows[-1].endless:
             note += "; the end of the line was not reached"
-        if not self.source.decoded:
+        if not self.source.encoding.wide:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
             note += hint("; to read on:", self.context.dialect.format_call(rest))
         return f"{note}{_search_hint(self.context)}]"
 
 
-def _shorten_row(row: _Row, over: int) -> _Row:
+def _shorten_row(row: _PageRow, over: int) -> _PageRow:
     """Return a row with about `over` fewer characters, and room for a note about it."""
     text = row.text[: max(len(row.text) - over - 30, 0)]
     cut = row.cut + len(row.text.encode()) - len(text.encode())
@@ -326,18 +314,8 @@ def _shorten_row(row: _Row, over: int) -> _Row:
 def _make_value(
     source: TextFile, page: PageRange, total: int, content: str, shown: int, *, exact: bool = True
 ) -> ReadFileResult:
-    after = page.first + shown
-    return ReadFileResult(
-        path=source.file.path,
-        content=content,
-        offset=page.first,
-        shown=shown,
-        total=total,
-        next_offset=after if after < total or not exact else None,
-        size_bytes=source.file.size,
-        encoding=(source.encoding.name or "utf-8").removesuffix("-sig"),
-        total_is_exact=exact,
-    )
+    encoding = (source.encoding.name or "utf-8").removesuffix("-sig")
+    return source.file.page_value(page, content, shown, total, encoding=encoding, exact=exact)
 
 
 _MAX_DECODED = 4 * 1024 * 1024  # bytes of the largest file that is decoded as a whole
@@ -428,7 +406,9 @@ def _render_as_text(
 def _render_decoded(
     file: FileSource, encoding: Encoding, page: PageRange, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
-    if encoding.wide:
+    if encoding.wide:  # the whole file is converted to UTF-8
         data = file.content(context).read(0, file.size)
-        return render_text(decode_file(file, data, encoding), page, context)
+        text = data.decode(encoding.name or "utf-8", errors="replace")
+        encoding = replace(encoding, exact=_REPLACEMENT not in text)
+        return render_text(TextFile(file, BytesContent(text.encode()), encoding), page, context)
     return render_text(TextFile(file, file.content(context), encoding), page, context)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import MatchLevel
@@ -27,7 +27,9 @@ from weakincentives.filesystem.diff import (
     split_lines,
 )
 from weakincentives.posix import display_path, early_time_limit, shorten_path
+from weakincentives.prompt import ToolResult
 
+V = TypeVar("V")
 _MAX_NAMES = 3  # paths listed of those that were missed
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -82,6 +84,14 @@ def fit_budget(parts: Iterable[str], foot: str, budget: int) -> str:
         return text
     room = budget - len(foot) - 1
     return f"{text[:room]}\n{foot}" if foot and room > 0 else text[:budget]
+
+
+def bounded_result(
+    context: HandlerContext, parts: Iterable[str], value: V, foot: str = ""
+) -> ToolResult[V]:
+    """Return a result whose text is within the budget; its value is for programs."""
+    text = fit_budget(parts, foot, context.settings.budget)
+    return ToolResult(text, value, exclude_value_from_context=True)
 
 
 def room_for(budget: int, margin: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from weakincentives.contrib.digest import MIN_TOKENS, DigestCache, RepositoryMap, repo_map
 from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.handlers.errors import stat_path
-from weakincentives.contrib.tools.handlers.render import fit_budget, format_count, format_path
+from weakincentives.contrib.tools.handlers.render import bounded_result, format_count, format_path
 from weakincentives.contrib.tools.requests import RepoMapParams
 from weakincentives.contrib.tools.results import RepoMapResult
 from weakincentives.errors import ToolValidationError
@@ -56,14 +56,12 @@ class _Mapper:
         result = RepoMapResult(
             path or ".", found.text, found.files, found.source_files, found.warnings
         )
-        text = _render(found, path, context.settings.budget)
-        return ToolResult(text, result, exclude_value_from_context=True)
+        return bounded_result(context, _render(found, path), result, "\n".join(found.warnings))
 
 
-def _render(found: RepositoryMap, path: str, budget: int) -> str:
-    notes = "\n".join(found.warnings)
+def _render(found: RepositoryMap, path: str) -> list[str]:
     if not found.files:
-        return fit_budget([f"No source files to map in {format_path(path)}"], notes, budget)
+        return [f"No source files to map in {format_path(path)}"]
     order = f"beginning with {format_path(path)}" if path else "the most central first"
     head = f"Map of {format_count(found.source_files, 'source file')} with line numbers, {order}"
-    return fit_budget([head, found.text], notes, budget)
+    return [head, found.text]

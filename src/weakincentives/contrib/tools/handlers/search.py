@@ -79,13 +79,6 @@ def relative_pattern(context: HandlerContext, pattern: str, path: str) -> str:
     return inside[len(path) :].lstrip("/") or "**"
 
 
-def combine_filters(tests: Sequence[Predicate]) -> Predicate | None:
-    """Return a predicate that requires all of several; None if there are none."""
-    if len(tests) < 2:
-        return tests[0] if tests else None
-    return lambda path: all(test(path) for test in tests)
-
-
 def _compile_subtree(pattern: str) -> Predicate:
     """Return a predicate for a pattern; `dir`, `dir/` and `dir/**` mean the same."""
     directory = pattern.removesuffix("**").rstrip("/") if pattern.endswith("/**") else pattern
@@ -342,7 +335,7 @@ class Hits:
 
     def __init__(self, search: Search, limits: SearchLimits, filesystem: Filesystem) -> None:
         """Search `filesystem`."""
-        self._search = search
+        self.search: Search = search
         self._limits = limits
         self._filesystem = filesystem
         self.timed_out: bool = False
@@ -350,7 +343,7 @@ class Hits:
 
     def __iter__(self) -> Iterator[FileHits]:
         """Yield the files with matches."""
-        search, limits = self._search, self._limits
+        search, limits = self.search, self._limits
         simple = search.predicate is None and limits.total is not None and limits.stop is None
         found = find_lines(
             self._filesystem,
@@ -375,7 +368,7 @@ class Hits:
 
     def _search_rest(self, last: FileHits) -> Iterator[FileHits]:
         """Yield the files with matches from `last` on; they are listed only now."""
-        searcher = compile_regex(self._search.pattern, DEFAULT_LIMITS)
+        searcher = compile_regex(self.search.pattern, DEFAULT_LIMITS)
         paths = self._list_remaining(last.path)
         for number, path in enumerate(paths):
             if is_time_up():
@@ -396,7 +389,7 @@ class Hits:
 
     def _list_remaining(self, last: str) -> list[str]:
         """Return the files to search from `last` on."""
-        search = self._search
+        search = self.search
         paths = [last] if last and search.accepts(last) else []
         if last == search.path != "":
             return paths

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import render
-from weakincentives.contrib.tools.handlers.errors import link_error, stat_path
-from weakincentives.contrib.tools.requests import LsParams, ReadFileParams
+from weakincentives.contrib.tools.handlers.errors import access_error
+from weakincentives.contrib.tools.requests import ReadFileParams
+from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
 from weakincentives.filesystem.base import BINARY_PREFIX
@@ -109,6 +110,30 @@ class FileSource:
             return BytesContent(self.head)
         return render.WorkspaceContent(context.filesystem, self.path, self.size)
 
+    def page_value(
+        self,
+        page: "PageRange",
+        content: str,
+        shown: int,
+        total: int,
+        *,
+        encoding: str = "utf-8",
+        exact: bool = True,
+    ) -> ReadFileResult:
+        """Return the result of a page with `shown` of `total` lines, bytes or cells."""
+        after = page.first + shown
+        return ReadFileResult(
+            path=self.path,
+            content=content,
+            offset=page.first,
+            shown=shown,
+            total=total,
+            next_offset=after if after < total or not exact else None,
+            size_bytes=self.size,
+            encoding=encoding,
+            total_is_exact=exact,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
@@ -131,7 +156,7 @@ def open_file(context: HandlerContext, path: str) -> FileSource:
     try:
         page = context.filesystem.read_bytes(path or ".", limit=render.CHUNK)
     except OSError as error:
-        raise _read_error(context, path, error) from None
+        raise access_error(context, path, error, what="file") from None
     return FileSource(path, page.content, page.size_bytes)
 
 
@@ -170,17 +195,3 @@ def past_end_error(
     number = page.first if noun == "byte" else page.first + 1  # as displayed
     text = f"No {noun} {number:,}: {file.name!r} has only {render.format_count(total, noun)}"
     return ToolValidationError(text + render.hint("; use", context.dialect.format_call(request)))
-
-
-def _read_error(context: HandlerContext, path: str, error: OSError) -> OSError:
-    """Return an error that says why a file cannot be read, and what to do."""
-    found = stat_path(context, path, what="file")
-    target = getattr(found, "link_target", None)
-    if target is not None:
-        return link_error(context, path, target)
-    if found.is_directory:
-        call = context.dialect.format_call(LsParams(path or "."))
-        return IsADirectoryError(
-            f"{render.format_path(path)!r} is a directory" + render.hint("; to list it:", call)
-        )
-    return error

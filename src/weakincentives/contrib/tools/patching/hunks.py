@@ -50,7 +50,7 @@ class PlannedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Hunk:
+class PatchHunk:
     """Lines of a file, and the lines that replace them.
 
     Args:
@@ -99,7 +99,7 @@ class FilePatch:
 
     kind: ChangeKind
     path: str
-    hunks: tuple[Hunk, ...] = ()
+    hunks: tuple[PatchHunk, ...] = ()
     new_path: str | None = None
     content: str | None = None
     literal: bool = False
@@ -183,11 +183,11 @@ class HunkBuilder:
                 "Start every unchanged line with a space"
             )
 
-    def build(self) -> Hunk:
+    def build(self) -> PatchHunk:
         """Return the hunk, without empty lines at its end."""
         while self.body and not self.body[-1][0]:
             self.body.pop()
-        return Hunk(
+        return PatchHunk(
             tuple(text for sign, text in self.body if sign != "+"),
             tuple(text for sign, text in self.body if sign != "-"),
             tuple(self.anchors),

@@ -26,7 +26,7 @@ from weakincentives.contrib.tools.editing.match import (
     unify_line_ends,
 )
 from weakincentives.contrib.tools.editing.suggestions import describe_closest
-from weakincentives.contrib.tools.patching.hunks import Hunk, PatchError
+from weakincentives.contrib.tools.patching.hunks import PatchError, PatchHunk
 
 _CONTINUES_BLOCK = re.compile(
     r"[{})\]#]|</|//|/\*|\*/|\w+:$"
@@ -70,7 +70,7 @@ class Scope:
     is_block: bool
 
 
-def place_hunks(text: str, hunks: Sequence[Hunk], *, literal: bool) -> tuple[str, MatchLevel]:
+def place_hunks(text: str, hunks: Sequence[PatchHunk], *, literal: bool) -> tuple[str, MatchLevel]:
     """Return a text with hunks applied, and the most tolerant match level that was needed.
 
     Args:
@@ -103,7 +103,7 @@ class Placement:
         self._drift = 0  # lines between where the last hunk says it is and where it was found
         self.placed: list[PlacedHunk] = []
 
-    def place(self, hunk: Hunk) -> None:
+    def place(self, hunk: PatchHunk) -> None:
         """Find the place of a hunk.
 
         Raises:
@@ -134,7 +134,7 @@ class Placement:
             at = each.end
         return "".join([*pieces, self._document.text[at:]])
 
-    def _match(self, hunk: Hunk) -> PlacedHunk:
+    def _match(self, hunk: PatchHunk) -> PlacedHunk:
         query = self._build_query(hunk)
         found = find_matches(self._document, query, limit=_MAX_MATCHES)
         if found is None:
@@ -150,14 +150,14 @@ class Placement:
         new = build_replacement(self._document, match, query)
         return self._trim_context(match, new, found.level)
 
-    def _build_query(self, hunk: Hunk) -> Query:
+    def _build_query(self, hunk: PatchHunk) -> Query:
         if not hunk.old_ends and self._document.ends_with_newline:
             # the file has the final newline that the patch says is missing
             new = hunk.new_text.removesuffix("\n") + "\n"
             return Query(hunk.old_text + "\n", new, whole_lines=True)
         return Query(hunk.old_text, hunk.new_text, whole_lines=True, literal=self._literal)
 
-    def _insert(self, hunk: Hunk) -> PlacedHunk:
+    def _insert(self, hunk: PatchHunk) -> PlacedHunk:
         """Return the place of a hunk without context lines."""
         document = self._document
         at = len(document.text)
@@ -177,7 +177,7 @@ class Placement:
             new = ending + new.removesuffix(ending)
         return PlacedHunk(at, at, new, MatchLevel.EXACT)
 
-    def _choose(self, hunk: Hunk, found: Matches) -> Match:
+    def _choose(self, hunk: PatchHunk, found: Matches) -> Match:
         """Return the one match that the hunk refers to.
 
         Raises:
@@ -201,7 +201,7 @@ class Placement:
             "or add '@@' with the first line of its function or class"
         )
 
-    def _filter_at_end(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
+    def _filter_at_end(self, hunk: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
         """Return the matches at the end of the text, if the hunk says that it is there.
 
         Raises:
@@ -218,7 +218,7 @@ class Placement:
             f"They were found at {self._format_lines(matches)}"
         )
 
-    def _filter_by_anchors(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
+    def _filter_by_anchors(self, hunk: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
         """Return the matches where the lines after `@@` point to.
 
         An anchor may enclose the change, or just be above it, like git's hunk headings.
@@ -243,19 +243,19 @@ class Placement:
         # below a line that does not start a block, the nearest match is meant
         return below if len(scopes) > 1 or scopes[0].is_block else below[:1]
 
-    def _filter_by_heading(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
+    def _filter_by_heading(self, hunk: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
         """Return the matches in the block of git's hunk heading, which may be another block."""
         scopes = find_scopes(self._document, hunk.anchors) if hunk.anchors else []
         return self._select_inside([scope for scope in scopes if scope.is_block], matches)
 
-    def _filter_by_line(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
+    def _filter_by_line(self, hunk: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
         if hunk.line is None:
             return ()
         lines = {self._document.line_at(match.start): match for match in matches}
         expected = (hunk.line + self._drift, hunk.line)
         return [lines[line] for line in expected if line in lines][:1]
 
-    def _filter_after_last(self, _: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
+    def _filter_after_last(self, _: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
         return [match for match in matches if self._document.line_at(match.start) >= self._reached]
 
     def _select_inside(self, scopes: Sequence[Scope], matches: Sequence[Match]) -> list[Match]:

@@ -4,6 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from weakincentives.contrib.tools.editing import MatchLevel
+from weakincentives.contrib.tools.patching.formats import (
+    BEGIN,
+    has_padded_markers,
+    parse_unified,
+    parse_v4a,
+)
 from weakincentives.contrib.tools.patching.hunks import (
     FilePatch,
     PatchError,
@@ -12,8 +18,6 @@ from weakincentives.contrib.tools.patching.hunks import (
     check_placeholders,
 )
 from weakincentives.contrib.tools.patching.placement import place_hunks
-from weakincentives.contrib.tools.patching.unified import parse_unified
-from weakincentives.contrib.tools.patching.v4a import BEGIN, has_padded_markers, parse_v4a
 from weakincentives.filesystem import normalize_path
 
 _Parser = Callable[[str], tuple[FilePatch, ...]]

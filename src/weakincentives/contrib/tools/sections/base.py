@@ -97,7 +97,36 @@ def _describe_start(reports: Sequence[MountReport], *, is_new: bool) -> str:
     return "Your workspace contains the files to work on."
 
 
-class FilesystemSection(MarkdownSection[None]):
+class RecreatedSection(Section[None]):
+    """A section with resources: a clone is created with the same arguments, but for the session."""
+
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Keep the arguments for clones."""
+        section = super().__new__(cls)
+        section._arguments = args, options
+        return section
+
+    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
+        """Return a section for another session, with resources of its own and cloned children.
+
+        Raises:
+            ValueError: `bus` is not the bus of `session`.
+        """
+        return self._recreate(session, bus)
+
+    def _recreate(self, session: Session | None, bus: EventBus | None, **changed: Any) -> Self:
+        if session is not None and bus is not None and session.bus is not bus:
+            raise ValueError("bus must be the bus of the given session")
+        args, options = self._arguments
+        children = tuple(each.clone(session=session, bus=bus) for each in self.children)
+        if children:
+            changed["children"] = children
+        return type(self)(*args, **{**options, "session": session, **changed})
+
+
+class FilesystemSection(RecreatedSection, MarkdownSection[None]):
     """A prompt section with a filesystem and its tools; the base class of workspace sections.
 
     Bound to a session, it keeps the session's `VirtualFileSystem` up to date and rejects
@@ -180,7 +209,6 @@ class FilesystemSection(MarkdownSection[None]):
         self._extra_handlers = dict(extra_handlers or {})
         self._projected_files: ProjectedFiles = projected_files
         self._snapshot_dir = snapshot_dir
-        self._template, self._tools = template, tools
         self._backend: Filesystem | None = None
         self._updater: ProjectionUpdater | None = None
         self._manager: SnapshotManager | None = None
@@ -241,18 +269,6 @@ class FilesystemSection(MarkdownSection[None]):
         """The session that the workspace belongs to; None if it serves any session."""
         return self._session
 
-    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return a copy of the section for another session, with its own workspace and mounts.
-
-        A filesystem that was passed in is shared, because the section cannot create another.
-
-        Raises:
-            ValueError: `bus` is not the bus of `session`.
-        """
-        if session is not None and bus is not None and session.bus is not bus:
-            raise ValueError("bus must be the bus of the given session")
-        return type(self)(**self._constructor_arguments(), session=session)
-
     def close(self) -> None:
         """Stop updating the session, and release the workspace if the section created it."""
         if self._unsubscribe is not None:
@@ -305,26 +321,6 @@ class FilesystemSection(MarkdownSection[None]):
         dialect = create_dialect(self._dialect, handlers={**HANDLERS, **self._extra_handlers})
         text = tool_guidance(dialect, self._reports, is_new=self._is_temporary)
         return text.replace("$", "$$")
-
-    def _constructor_arguments(self) -> dict[str, Any]:
-        """Return the arguments that create a section like this one, except the session."""
-        return {
-            "title": self.title,
-            "key": self.key,
-            "filesystem": self._provided,
-            "mounts": self._mounts,
-            "allowed_host_roots": self._roots,
-            "dialect": self._dialect,
-            "settings": self._settings,
-            "extra_handlers": self._extra_handlers,
-            "projected_files": self._projected_files,
-            "snapshot_dir": self._snapshot_dir,
-            "template": self._template,
-            "tools": self._tools,
-            "children": self.children,
-            "enabled": self._enabled,
-            "accepts_overrides": self.accepts_overrides,
-        }
 
     # --- life cycle ---
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from weakincentives.contrib.digest import (
     DEFAULT_DIGEST_TOKENS,
@@ -13,7 +13,11 @@ from weakincentives.contrib.digest import (
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
 from weakincentives.contrib.tools.requests import ReadFileParams
-from weakincentives.contrib.tools.sections.base import FilesystemSection, tool_guidance
+from weakincentives.contrib.tools.sections.base import (
+    FilesystemSection,
+    RecreatedSection,
+    tool_guidance,
+)
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.filesystem.base import read_only_view
 from weakincentives.prompt import (
@@ -26,7 +30,6 @@ from weakincentives.prompt import (
     quote_data,
 )
 from weakincentives.prompt.validation import check_argument
-from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 
 _log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ instructions.
 """
 
 
-class WorkspaceDigestSection(Section[None]):
+class WorkspaceDigestSection(RecreatedSection):
     """A section with a digest of the workspace.
 
     Its text is the session's digest, or else a stored override, or else a placeholder; the last
@@ -123,19 +126,6 @@ class WorkspaceDigestSection(Section[None]):
             )
             return self._placeholder
         return f"{_INTRODUCTION}\n{quote_data(body, name=_TAG)}"
-
-    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return a copy of the section for another session."""
-        return type(self)(
-            session=session,
-            title=self.title,
-            key=self.key,
-            placeholder=self._placeholder,
-            tokens=self._tokens,
-            children=[each.clone(session=session, bus=bus) for each in self.children],
-            enabled=self._enabled,
-            accepts_overrides=self.accepts_overrides,
-        )
 
     def explore(self, workspace: WorkspaceSection) -> Section[Any]:
         """Return a section with read-only tools for a workspace, and what is known about it.

@@ -1,7 +1,7 @@
 """Sections with one tool, which evaluates Python code over the files of the prompt's workspace."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from weakincentives.contrib.evaluation import (
     DEFAULT_EVAL_LIMITS,
@@ -13,12 +13,11 @@ from weakincentives.contrib.evaluation import (
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_tools
-from weakincentives.contrib.tools.sections.base import check_session
+from weakincentives.contrib.tools.sections.base import RecreatedSection, check_session
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import MarkdownSection, Section, ToolContext
 from weakincentives.prompt.validation import check_argument
-from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 
 _GUIDANCE = """\
@@ -27,7 +26,7 @@ statistics, dates, sorting, and the data in files. A failed call changes nothing
 message, correct the code and try again."""
 
 
-class EvaluationSection(MarkdownSection[None]):
+class EvaluationSection(RecreatedSection, MarkdownSection[None]):
     """A prompt section with a tool that evaluates Python code.
 
     Beside a workspace section, the code works on the files of that workspace. In a prompt without
@@ -77,9 +76,6 @@ class EvaluationSection(MarkdownSection[None]):
         self._session = session
         self._given = engine
         self._engine = _find_engine(engine)
-        self._limits, self._settings = limits, settings
-        self._dialect: DialectName = dialect
-        self._template = template
         self._own: VfsToolsSection | None = None
         tools = evaluation_tools(
             self._engine, dialect, settings=settings, limits=limits, binding=self._bind_context
@@ -104,28 +100,6 @@ class EvaluationSection(MarkdownSection[None]):
     def files(self) -> Filesystem:
         """The files in memory for prompts without a workspace; created on first access."""
         return self._memory.filesystem
-
-    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return a copy of the section for another session, with its own files in memory.
-
-        Raises:
-            ValueError: `bus` is not the bus of `session`.
-        """
-        if session is not None and bus is not None and session.bus is not bus:
-            raise ValueError("bus must be the bus of the given session")
-        return type(self)(
-            title=self.title,
-            key=self.key,
-            session=session,
-            engine=self._given,
-            limits=self._limits,
-            dialect=self._dialect,
-            settings=self._settings,
-            template=self._template,
-            children=self.children,
-            enabled=self._enabled,
-            accepts_overrides=self.accepts_overrides,
-        )
 
     def close(self) -> None:
         """Stop the processes of the engine, unless it was passed in, and drop the files."""

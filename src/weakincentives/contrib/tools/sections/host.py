@@ -72,16 +72,6 @@ class HostWorkspaceSection(FilesystemSection):
         if self._root is None:
             shutil.rmtree(backend.root, ignore_errors=True)
 
-    def _constructor_arguments(self) -> dict[str, Any]:
-        arguments = {
-            **super()._constructor_arguments(),
-            "root": self._root,
-            "read_only": self._read_only,
-            "limits": self._limits,
-        }
-        del arguments["filesystem"]
-        return arguments
-
 
 def _ensure_host(filesystem: Filesystem) -> HostFilesystem:
     assert isinstance(filesystem, HostFilesystem)  # `_create_backend` returned it

@@ -40,8 +40,3 @@ class VfsToolsSection(FilesystemSection):
 
     def _create_backend(self) -> Filesystem:
         return InMemoryFilesystem(limits=self._limits)
-
-    def _constructor_arguments(self) -> dict[str, Any]:
-        arguments = {**super()._constructor_arguments(), "limits": self._limits}
-        del arguments["filesystem"]
-        return arguments

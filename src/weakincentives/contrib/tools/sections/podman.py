@@ -20,17 +20,14 @@ from weakincentives.contrib.tools.shell import (
     ShellLimits,
     shell_handlers,
 )
-from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
+from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostBacked, HostFilesystem, Limits
 from weakincentives.prompt.validation import check_argument
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.snapshots import register_type
 from weakincentives.sandbox import (
-    DEFAULT_MAX_OUTPUT,
-    DEFAULT_TIMEOUT,
     BackgroundProcess,
     ExecResult,
-    OutputListener,
     PodmanSandbox,
     PodmanSandboxConfig,
 )
@@ -130,13 +127,12 @@ class PodmanSandboxSection(FilesystemSection):
             sandbox.config if sandbox else config or PodmanSandboxConfig.from_environment()
         )
         self._limits = limits
-        self._shell_limits, self._eval_limits = shell_limits, eval_limits
-        self._own_handlers = dict(extra_handlers or {})
+        self._shell_limits = shell_limits
         within = _SectionSandbox(self)
         handlers = {
             **shell_handlers(within, limits=shell_limits),
             **evaluation_handlers(PythonEngine(within), limits=eval_limits),
-            **self._own_handlers,
+            **(extra_handlers or {}),
         }
         if sandbox is not None:
             options["filesystem"] = sandbox.filesystem
@@ -167,7 +163,7 @@ class PodmanSandboxSection(FilesystemSection):
     def workspace(self) -> PodmanWorkspace:
         """The state of the container."""
         backend = self._backend
-        path = str(backend.root) if isinstance(backend, HostFilesystem) else ""
+        path = backend.root if isinstance(backend, HostBacked) else ""
         sandbox = self._sandbox
         if sandbox is None:
             return PodmanWorkspace(self._config.image, path)
@@ -201,12 +197,8 @@ class PodmanSandboxSection(FilesystemSection):
             ValueError: `bus` is not the bus of `session`.
         """
         if isolation is IsolationLevel.FULL_ISOLATION:
-            return super().clone(session=session, bus=bus)
-        if session is not None and bus is not None and session.bus is not bus:
-            raise ValueError("bus must be the bus of the given session")
-        arguments = self._constructor_arguments()
-        arguments.update(sandbox=self.sandbox, mounts=())
-        return type(self)(**arguments, session=session)
+            return self._recreate(session, bus, config=self._config, sandbox=None)
+        return self._recreate(session, bus, sandbox=self.sandbox, mounts=())
 
     def close(self) -> None:
         """Remove the container and the workspace, unless they are shared."""
@@ -227,7 +219,7 @@ class PodmanSandboxSection(FilesystemSection):
         return self._shared is None
 
     def _is_missing(self, backend: Filesystem) -> bool:
-        return isinstance(backend, HostFilesystem) and not Path(backend.root).is_dir()
+        return isinstance(backend, HostBacked) and not Path(backend.root).is_dir()
 
     def _create_backend(self) -> Filesystem:
         if self._shared is not None:
@@ -244,18 +236,6 @@ class PodmanSandboxSection(FilesystemSection):
         if self._overlay is not None:
             self._overlay.remove()
 
-    def _constructor_arguments(self) -> dict[str, Any]:
-        arguments = {
-            **super()._constructor_arguments(),
-            "config": self._config,
-            "limits": self._limits,
-            "shell_limits": self._shell_limits,
-            "eval_limits": self._eval_limits,
-            "extra_handlers": self._own_handlers,
-        }
-        del arguments["filesystem"]
-        return arguments
-
 
 class _SectionSandbox:
     """The sandbox of a section, which the tools use before it is made."""
@@ -267,43 +247,15 @@ class _SectionSandbox:
     def filesystem(self) -> Filesystem:
         return self._section.filesystem
 
-    def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str = ".",
-        env: Mapping[str, str] | None = None,
-        stdin: str | bytes | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
-        max_output: int = DEFAULT_MAX_OUTPUT,
-        on_output: OutputListener | None = None,
-    ) -> ExecResult:
+    def exec(self, argv: Sequence[str], **options: Any) -> ExecResult:
         try:
-            return self._section.sandbox.exec(
-                argv,
-                cwd=cwd,
-                env=env,
-                stdin=stdin,
-                timeout=timeout,
-                max_output=max_output,
-                on_output=on_output,
-            )
+            return self._section.sandbox.exec(argv, **options)
         finally:
             self._section.refresh_workspace()
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str = ".",
-        env: Mapping[str, str] | None = None,
-        max_output: int = DEFAULT_MAX_OUTPUT,
-        on_output: OutputListener | None = None,
-    ) -> BackgroundProcess:
+    def start(self, argv: Sequence[str], **options: Any) -> BackgroundProcess:
         try:
-            return self._section.sandbox.start(
-                argv, cwd=cwd, env=env, max_output=max_output, on_output=on_output
-            )
+            return self._section.sandbox.start(argv, **options)
         finally:
             self._section.refresh_workspace()
 

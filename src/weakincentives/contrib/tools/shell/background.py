@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.handlers.render import hint
@@ -22,7 +22,7 @@ from weakincentives.contrib.tools.shell.limits import (
     limit_seconds,
 )
 from weakincentives.contrib.tools.shell.render import (
-    command_outcome,
+    command_result,
     fit_streams,
     join_parts,
     network_notes,
@@ -42,7 +42,6 @@ from weakincentives.sandbox import (
     SandboxUnavailableError,
 )
 
-ResultT = TypeVar("ResultT", bound=ExecResult | PollResult)
 _START_WAIT = 0.3  # seconds in which a process that cannot start has usually ended
 _MAX_COMMAND = 200  # characters of a command in a message
 
@@ -99,7 +98,7 @@ class _BackgroundRunner:
         _wait(process, request.wait_seconds, context)
         found = process.poll()
         parts = [_render_state(process, found), *_render_output(found, context)]
-        return _result(join_parts(parts), found, context)
+        return command_result(join_parts(parts), found, context)
 
     def stop(self, request: ShellStopParams, context: HandlerContext) -> ToolResult[PollResult]:
         """Stop a process, and return what it printed last."""
@@ -114,7 +113,7 @@ class _BackgroundRunner:
         text = join_parts([head, *_render_output(found, context)])
         if was_running:  # it was stopped on request, which is not a failure
             return ToolResult(text, found, exclude_value_from_context=True)
-        return _result(text, found, context)
+        return command_result(text, found, context)
 
     def _start(
         self,
@@ -146,7 +145,9 @@ class _BackgroundRunner:
                 raise
             found = process.poll()
             if found.is_running:
-                return _result(join_parts(_render_started(process, found, context)), found, context)
+                return command_result(
+                    join_parts(_render_started(process, found, context)), found, context
+                )
             result = ExecResult(
                 command,
                 found.exit_code or 0,
@@ -157,7 +158,7 @@ class _BackgroundRunner:
                 stopped_processes=found.stopped_processes,
                 connections=found.connections,
             )
-            return _result(render_result(result, spool, context), result, context, spool)
+            return command_result(render_result(result, spool, context), result, context, spool)
 
     def _find(self, number: int) -> BackgroundProcess:
         processes = self.sandbox.processes()
@@ -211,10 +212,3 @@ def _render_output(found: PollResult, context: HandlerContext) -> list[str]:
 
 def _shorten(command: str) -> str:
     return command if len(command) <= _MAX_COMMAND else f"{command[:_MAX_COMMAND]}..."
-
-
-def _result(
-    text: str, result: ResultT, context: HandlerContext, spool: OutputSpool | None = None
-) -> ToolResult[ResultT]:
-    outcome = command_outcome(result, context, spool)
-    return ToolResult(text, result, exclude_value_from_context=True, command=outcome)

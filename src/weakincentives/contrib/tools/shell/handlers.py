@@ -22,10 +22,9 @@ from weakincentives.contrib.tools.shell.limits import (
     check_workspace,
     limit_seconds,
 )
-from weakincentives.contrib.tools.shell.render import command_outcome, render_result
+from weakincentives.contrib.tools.shell.render import command_result, render_result
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import PromptError, Tool, ToolResult
-from weakincentives.runtime import CommandOutcome
 from weakincentives.sandbox import BackgroundSandbox, ExecResult, OutputListener, Sandbox
 
 
@@ -102,11 +101,8 @@ class _CommandRunner:
         max_output: int | None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-    ) -> tuple[ExecResult, str, CommandOutcome]:
-        """Run a command; return the result, its text, and how it ended.
-
-        Without `max_output` there is no output.
-        """
+    ) -> ToolResult[ExecResult]:
+        """Run a command; without `max_output` there is no output."""
         check_workspace(self.sandbox, context)
         seconds = limit_seconds(seconds, context)
         with OutputSpool() as spool:
@@ -119,9 +115,9 @@ class _CommandRunner:
                 max_output=max_output or 0,
                 on_output=None if max_output is None else self._listener(spool),
             )
-            outcome = command_outcome(result, context, spool)
             whole = None if max_output is None else spool
-            return result, render_result(result, whole, context), outcome
+            text = render_result(result, whole, context)
+            return command_result(text, result, context, spool)
 
     def _listener(self, spool: OutputSpool) -> OutputListener:
         on_output = self.on_output
@@ -156,7 +152,7 @@ class _ProgramHandler:
     ) -> ToolResult[ExecResult]:
         limits = self.runner.limits
         command = limits.check_program(request.command)
-        result, text, outcome = self.runner.run(
+        found = self.runner.run(
             context,
             command,
             cwd=request.cwd,
@@ -168,8 +164,7 @@ class _ProgramHandler:
         longer = None
         if limits.check_seconds(request.timeout_seconds) < limits.max_seconds:
             longer = replace(request, timeout_seconds=limits.max_seconds)
-        hint = _timeout_hint(result, context, longer, "timeout_seconds")
-        return _result(text + hint + _shell_hint(result), result, outcome)
+        return _add_hints(found, context, longer, "timeout_seconds", is_program=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +191,7 @@ class _ScriptHandler:
             raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
         allowed = limits.max_output
         max_output = allowed if request.max_output is None else request.max_output
-        result, text, outcome = self.runner.run(
+        found = self.runner.run(
             context,
             command,
             cwd=request.cwd,
@@ -204,11 +199,22 @@ class _ScriptHandler:
             max_output=max(0, min(max_output, allowed)),
         )
         longer = None if timeout == longest else replace(request, timeout=longest)
-        return _result(text + _timeout_hint(result, context, longer, "timeout"), result, outcome)
+        return _add_hints(found, context, longer, "timeout")
 
 
-def _result(text: str, result: ExecResult, outcome: CommandOutcome) -> ToolResult[ExecResult]:
-    return ToolResult(text, result, exclude_value_from_context=True, command=outcome)
+def _add_hints(
+    found: ToolResult[ExecResult],
+    context: HandlerContext,
+    longer: object,
+    field: str,
+    *,
+    is_program: bool = False,
+) -> ToolResult[ExecResult]:
+    assert found.value is not None
+    hint = _timeout_hint(found.value, context, longer, field)
+    if is_program:
+        hint += _shell_hint(found.value)
+    return replace(found, message=found.message + hint)
 
 
 def _timeout_hint(result: ExecResult, context: HandlerContext, longer: object, field: str) -> str:

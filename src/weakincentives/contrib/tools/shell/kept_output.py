@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from types import TracebackType
 from typing import IO, Self
 
 from weakincentives.filesystem import FileEntry, Filesystem, Rewritable
@@ -84,12 +83,7 @@ class OutputSpool:
         """Return the spool."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the temporary files."""
         with self._lock:
             self._is_closed = True

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import hint
@@ -12,6 +12,7 @@ from weakincentives.contrib.tools.requests import (
     ShellStartParams,
 )
 from weakincentives.contrib.tools.shell.kept_output import KeptFile, OutputSpool
+from weakincentives.prompt import ToolResult
 from weakincentives.runtime import CommandOutcome
 from weakincentives.sandbox import ExecResult, Output, PollResult
 
@@ -22,6 +23,7 @@ _MAX_TAIL = 4_000  # characters of the output's end in an event
 _TAIL_LINES = 10
 _START_WAIT = 1_000  # milliseconds, in the advice to start something in the background
 
+ResultT = TypeVar("ResultT", bound=ExecResult | PollResult)
 Streams: TypeAlias = Mapping[str, Output]
 """What is shown of each stream."""
 
@@ -90,12 +92,13 @@ def render_exit(result: ExecResult | PollResult) -> str:
     return f"exit code {result.exit_code} after {seconds}"
 
 
-def command_outcome(
-    result: ExecResult | PollResult, context: HandlerContext, spool: OutputSpool | None = None
-) -> CommandOutcome:
-    """Return how a command ended, for those who watch the run.
+def command_result(
+    text: str, result: ResultT, context: HandlerContext, spool: OutputSpool | None = None
+) -> ToolResult[ResultT]:
+    """Return the result of a call, and for those who watch the run how the command ended.
 
     Args:
+        text: The text for the model.
         result: The result of the command.
         context: The context of the call.
         spool: The output in the order in which it was printed, if it is known.
@@ -105,13 +108,14 @@ def command_outcome(
         both = b"\n".join(filter(None, (result.out.data, result.err.data)))
         tail = spool.tail if spool is not None and spool.tail else both
     streams = fit_streams(result.out, result.err, context.settings.budget)
-    return CommandOutcome(
+    outcome = CommandOutcome(
         exit_code=result.exit_code,
         signal=result.signal,
         timed_out=isinstance(result, ExecResult) and result.timed_out,
         truncated=any(each.truncated for each in streams.values()),
         tail=_last_lines(Output(tail).text),
     )
+    return ToolResult(text, result, exclude_value_from_context=True, command=outcome)
 
 
 def _last_lines(text: str) -> str:
