@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
 
@@ -20,13 +19,12 @@ from tests.cli.workplace import FIXED, Script, Wink, edit, shell, write
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
 from weakincentives.adapters.messages import load_messages
 from weakincentives.cli.runs import (
-    RunRecord,
     find_last_run,
     new_copy,
-    read_run,
     run_directory,
     steps_path,
 )
+from weakincentives.contrib.review.records import read_record
 from weakincentives.runtime.timeline import Timeline
 
 Copies = Callable[[], list[Path]]
@@ -263,7 +261,7 @@ def test_what_the_user_saves_right_after_the_kill_stays(
 def test_a_copy_with_a_damaged_record_is_not_replaced_by_a_new_one(
     wink: Wink, project: Path, script: Script, killed: Path, copies: Copies
 ):
-    (killed.parent / "review.json").write_text("{")
+    (killed.parent / "run.json").write_text("{")
     done = wink("run", "--continue", "--workspace", project, "--model", script("Done."))
     assert done.code == 1
     assert f"its files are kept in '{killed}'" in done.err
@@ -275,7 +273,7 @@ def test_a_copy_that_was_being_made_when_the_run_was_killed_is_made_again(
 ):
     wink("run", "fix", "--workspace", project, "--model", script(edit(), "Done."), "--apply")
     [place] = copies()
-    with new_copy(place, cast("RunRecord", read_run(place))) as half:
+    with new_copy(place, read_record(place)) as half:
         (half / "workspace").mkdir()
         (half / "workspace" / "half").touch()
     done = wink("run", "--continue", "more", "--workspace", project, "--model", script("Done."))

@@ -96,11 +96,17 @@ def test_what_was_changed_since_is_left_and_named_and_the_rest_is_undone(
     assert done.code == 3
     assert f"Undone in {project}: removed 1 new file, left 1.\n" in done.err
     assert "left: calc.py was left as it is: modified after the apply\n" in done.err
+    rest = (
+        f"wink review {place.name} --undo  to undo the rest when it is again as the apply left it"
+    )
+    assert rest in done.err
     assert not (project / "new.txt").exists()
     done = wink("review", place, "--undo", "--json")
     assert ended(done) == (4, "conflict")
     assert [each["path"] for each in done.last["kept"]] == ["calc.py"]
-    assert "Nothing was undone" in wink("review", place, "--undo").err
+    again = wink("review", place, "--undo").err
+    assert "Nothing was undone" in again
+    assert rest in again
     assert (project / "calc.py").read_text() == "mine\n"
 
 
@@ -159,7 +165,7 @@ def test_looking_at_a_copy_without_changes_does_not_remove_it(
 def test_the_text_of_a_planted_record_is_one_line_and_is_not_obeyed(
     wink: Wink, project: Path, place: Path, copies: Copies
 ):
-    record = place / "review.json"
+    record = place / "run.json"
     facts = json.loads(record.read_text())
     facts["original"] = "/a\x1b[2J\u202e\u061c\u2060\U000e0041\u2028\n/tmp/wink-run-x  a copy of /b"
     record.write_text(json.dumps(facts))

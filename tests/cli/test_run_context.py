@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.workplace import Done, Script, Wink, shell
-from weakincentives.cli.run.environment import environment_section
-from weakincentives.cli.run.repository import read_repository
+from weakincentives.cli.run.prompt import environment_section, read_repository
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ManualClock
 

@@ -1,7 +1,7 @@
 """The progress line of a run."""
 
 from weakincentives.adapters import ModelResponded, RequestRetried
-from weakincentives.cli.run.progress import Progress, describe_target
+from weakincentives.cli.run.view import Progress, describe_target
 from weakincentives.filesystem import EntryMoved, FileWritten
 from weakincentives.runtime import TokenUsage, ToolInvoked
 

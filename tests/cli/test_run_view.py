@@ -15,7 +15,7 @@ from tests.cli.workplace import Script, Terminal, Wink, edit, on_terminal, shell
 from weakincentives.adapters import ModelResponded, TokenPrice
 from weakincentives.cli.activity import create_console, show_activity
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.progress import Progress
+from weakincentives.cli.run.view import Progress
 from weakincentives.runtime import CommandOutcome, TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 

@@ -18,17 +18,16 @@ from tests.posix.forks import is_killed_at
 from weakincentives.cli.main import main
 from weakincentives.cli.run.command import command as run_command
 from weakincentives.cli.runs import (
-    RunRecord,
     complete_run,
     new_copy,
     new_run,
     new_session_id,
-    read_run,
 )
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.status import list_runs
 from weakincentives.cli.units import format_date, format_size
 from weakincentives.contrib.review import Review, open_copy, working_copy
+from weakincentives.contrib.review.records import read_record
 from weakincentives.posix import fault_hook
 
 Copies = Callable[[], list[Path]]
@@ -311,18 +310,17 @@ EDITS = {
         "edited since the review: .env",
     ),
     "damaged the record": (
-        lambda root: (root.parent / "review.json").write_text("{"),
+        lambda root: (root.parent / "run.json").write_text("{"),
         "cannot be checked (The record of the working copy is damaged",
     ),
     "removed the record": (
-        lambda root: (root.parent / "review.json").unlink(),
+        lambda root: (root.parent / "run.json").unlink(),
         "cannot be checked (Not a working copy",
     ),
     "damaged the store": (
         lambda root: shutil.rmtree(root.parent / "history"),
         "cannot be checked (",
     ),
-    "damaged the run": (lambda root: (root.parent / "run.json").write_text("{"), ""),
 }
 
 
@@ -400,11 +398,9 @@ def tree(root: Path) -> dict[str, bytes]:
 
 def test_a_further_copy_is_decided_about_by_itself(wink: Wink, finish: Finish, copies: Copies):
     place = finish(code=0, options=["--apply"])
-    record = read_run(place)
-    assert isinstance(record, RunRecord)
-    with new_copy(place, record) as further:
+    with new_copy(place, read_record(place)) as further:
         (further / "workspace").mkdir()
-        (further / "review.json").write_text("{")
+    (further / "run.json").write_text("{")
     assert wink("clean", "--yes").code == 0
     assert copies() == [further]
     assert wink("log", place.name).code == 0

@@ -28,7 +28,8 @@ sent = []
 def is_time(name):
     if phase == "dump":
         return name.startswith("dump")
-    copies = list(Path(os.environ["XDG_STATE_HOME"]).glob("wink/runs/*/review.json"))
+    records = Path(os.environ["XDG_STATE_HOME"]).glob("wink/runs/*/run.json")
+    copies = [each for each in records if b'"base":' in each.read_bytes()]
     if phase == "copy":
         return not copies
     return bool(copies) and b'"applied":[{' in copies[0].read_bytes()

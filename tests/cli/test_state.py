@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +19,6 @@ from weakincentives.cli.runs import (
     new_run,
     new_session_id,
     place_id,
-    read_run,
     steps_path,
 )
 from weakincentives.cli.state import (
@@ -28,9 +29,12 @@ from weakincentives.cli.state import (
     runs_directory,
 )
 from weakincentives.contrib.review import working_copy
+from weakincentives.contrib.review.records import CopyFacts, read_record, write_record
+from weakincentives.filesystem import FilesystemSnapshot
 
 pytestmark = pytest.mark.usefixtures("own_places")
 SESSION = UUID("ab12cd34-0000-4000-8000-000000000000")
+BASE = FilesystemSnapshot(SESSION, datetime(2026, 1, 2, tzinfo=UTC), "0" * 40, "/")
 
 
 def new(session_id: UUID = SESSION) -> Path:
@@ -81,13 +85,12 @@ def test_a_state_directory_that_cannot_be_created_says_what_to_set(
 
 def test_all_copies_of_a_run_are_in_its_directory_and_have_its_name():
     run = new()
-    record = read_run(run)
-    assert record is not None
+    record = read_record(run)
     names: list[str] = []
     for _ in range(3):
         with new_copy(run, record) as place:
             (place / "workspace").mkdir()
-            (place / "review.json").write_text("{}")
+            write_record(place, replace(read_record(place), copy=CopyFacts(base=BASE)))
         names.append(place_id(place))
         assert find_run(names[-1]).steps == steps_path(run)
     assert names == ["ab12cd34", "ab12cd34-2", "ab12cd34-3"]
@@ -97,8 +100,7 @@ def test_all_copies_of_a_run_are_in_its_directory_and_have_its_name():
 
 def test_a_copy_that_was_removed_leaves_its_place_to_the_next():
     run = new()
-    record = read_run(run)
-    assert record is not None
+    record = read_record(run)
     with new_copy(run, record) as place:
         assert place == run
     with new_copy(run, record) as place:  # it was killed while it was made
@@ -146,6 +148,8 @@ def test_a_copy_of_another_user_is_not_found(project: Path):
 
 HOLD = """\
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from weakincentives.cli.state import exclusive_lock
 with exclusive_lock(Path(sys.argv[1])):

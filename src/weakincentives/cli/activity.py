@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import IO, Any, Literal
 
 from rich.console import Console, RenderableType
@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from weakincentives.cli.background import run_beside
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 
 THEME = Theme(
@@ -147,3 +146,16 @@ def render_status(spinner: Spinner, text: str) -> Table:
     line.add_column(no_wrap=True, overflow="ellipsis")
     line.add_row(spinner, Text(text, style="dim"))
     return line
+
+
+@contextmanager
+def run_beside(work: Callable[[Event], None], name: str) -> Generator[None, None, None]:
+    """Run `work` in a thread; at the end of the block set its event, and wait for it."""
+    finished = Event()
+    thread = Thread(target=work, args=(finished,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()

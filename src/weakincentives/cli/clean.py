@@ -24,7 +24,6 @@ from weakincentives.cli.runs import (
     complete_run,
     find_run,
     is_incomplete,
-    read_run,
     run_directory,
     set_aside,
 )
@@ -102,26 +101,21 @@ def find_loss(run: status.Run) -> str:
                 changes = (*review.diff.entries, *review.withheld)
                 waiting = without_parents(each.path for each in changes)
             return f"not decided: {list_names(waiting)}" if waiting else ""
-        edited = _find_edits(copy)
+        edited, displaced = _find_edits(copy), read_record(run.place).displaced
     except (CopyError, WinkError, OSError) as error:
         files = workspace_path(run.place)
         return f"cannot be checked ({describe_error(error)}); its files are in {files}"
     if edited:
         return f"edited since the review: {list_names(edited)}"
-    record = read_run(run.place)
-    if record is not None and record.displaced:
-        step = min(record.displaced)
-        return f"what a command displaced; wink undo {run.id} {step} restores it"
+    if displaced:
+        return f"what a command displaced; wink undo {run.id} {min(displaced)} restores it"
     return ""
 
 
 def _find_edits(copy: WorkingCopy) -> tuple[str, ...]:
     """Return what was changed in a copy since its changes were last reviewed or applied."""
-    record = read_run(copy.place)
-    applied = read_record(copy.place).applied
-    seen = None if record is None else record.seen
-    if seen is None:
-        seen = applied[-1].after if applied else copy.base
+    record = read_record(copy.place)
+    seen = record.seen or (record.applied[-1].after if record.applied else copy.base)
     with open_files(copy) as files:
         now = files.snapshot(tag="before cleaning")
         return changed_paths(files.view(seen), files.view(now))
@@ -307,8 +301,6 @@ def _remove_run(run: status.Run, loss: str) -> None:
             remove_place(directory)
         else:
             remove_copy(run.place)
-            if run.place != directory:
-                remove_place(run.place)
 
 
 def _remove_files_of_copy(run: status.Run, loss: str) -> None:

@@ -91,11 +91,16 @@ def _parse_text(value: Any) -> str:
     return value
 
 
-def _parse_globs(value: Any) -> tuple[str, ...]:
+def _parse_list(value: Any, what: str) -> tuple[str, ...]:
+    """Return the texts of a list, or of a text with commas."""
     items: Any = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
-        raise ValueError(f"must be a list of globs: {value!r}")
-    return tuple(_parse_text(each).strip() for each in cast("list[Any]", items))
+        raise ValueError(f"must be a list of {what}: {value!r}")
+    return tuple(map(_parse_text, cast("list[Any]", items)))
+
+
+def _parse_globs(value: Any) -> tuple[str, ...]:
+    return tuple(map(str.strip, _parse_list(value, "globs")))
 
 
 def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
@@ -115,22 +120,16 @@ def parse_hosts(value: Any) -> tuple[str, ...]:
     Raises:
         ValueError: One of them is not a host.
     """
-    items: Any = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise ValueError(f"must be a list of hosts: {value!r}")
-    hosts = [_parse_text(each).strip() for each in cast("list[Any]", items)]
+    hosts = _parse_list(value, "hosts")
     try:
-        return tuple(str(parse_rule(each)) for each in hosts)
+        return tuple(str(parse_rule(each.strip())) for each in hosts)
     except ValueError as error:
         raise ValueError(f"is invalid: {error}") from error
 
 
 def _parse_variables(value: Any) -> tuple[str, ...]:
     """Return names of variables, or names with values, from a list or a text with commas."""
-    items: Any = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise ValueError(f"must be a list of NAME or NAME=VALUE: {value!r}")
-    found = tuple(_parse_text(each).lstrip() for each in cast("list[Any]", items))
+    found = tuple(map(str.lstrip, _parse_list(value, "NAME or NAME=VALUE")))
     for each in found:
         if not _VARIABLE.fullmatch(each):
             # a value may be secret, and its name is what is wrong

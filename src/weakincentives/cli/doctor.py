@@ -27,7 +27,6 @@ from packaging.version import InvalidVersion
 
 from weakincentives import __version__
 from weakincentives.adapters import PROVIDERS
-from weakincentives.adapters.http import redact_url
 from weakincentives.cli.config import (
     FILE_NAME,
     KEY_VARIABLES,
@@ -37,12 +36,13 @@ from weakincentives.cli.config import (
     unknown_variables,
     user_file,
 )
-from weakincentives.cli.run.instructions import user_instructions
+from weakincentives.cli.run.prompt import user_instructions
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
 from weakincentives.history import is_written
 from weakincentives.posix import exchange, read_regular, temporary_name
+from weakincentives.redaction import redact_url
 from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
 PROJECT = "weakincentives"

@@ -13,7 +13,7 @@ from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.resolution import EXIT_CONFLICT, EXIT_KEPT
+from weakincentives.cli.run.result import EXIT_CONFLICT, EXIT_KEPT
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import complete_run, find_run, note_changes, place_id, run_directory
 from weakincentives.cli.state import exclusive_lock
@@ -23,6 +23,7 @@ from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
     Applied,
     CommitError,
+    Conflict,
     ConflictError,
     CopyError,
     Kept,
@@ -32,7 +33,7 @@ from weakincentives.contrib.review import (
 )
 from weakincentives.contrib.review import recover as recover_original
 from weakincentives.contrib.review.commit import redo_commit, undo_commit
-from weakincentives.contrib.review.records import has_record
+from weakincentives.contrib.review.records import is_copy
 from weakincentives.posix import display_path
 
 
@@ -75,7 +76,7 @@ def command(
         raise click.UsageError(f"--{option} cannot be combined with another action; use one")
     found = find_run(run, "copy")
     place = found.steps if found.place is None else found.place
-    if recover and not has_record(place):
+    if recover and not is_copy(place):
         _recover_without_copy(place, as_json=as_json)
         return
     copy = _open_copy(place)
@@ -128,8 +129,7 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
             )
         else:
             echo(f"wink: {error}")
-            can_merge = any(each.can_merge for each in (*error.conflicts, *error.kept))
-            _print_undo_commands(review, can_merge=undo and can_merge)
+            _print_undo_commands(review, (*error.conflicts, *error.kept) if undo else ())
         return EXIT_CONFLICT
     except (CommitError, ValueError, OSError) as error:
         raise _failure(error) from error
@@ -177,13 +177,16 @@ def _print_undo(review: Review, undone: Applied) -> None:
     echo(f"Undone in {display_path(str(review.copy.original))}: {', '.join(parts)}.")
     for each in undone.kept:
         echo(f"left: {each}")
-    _print_undo_commands(review, can_merge=any(each.can_merge for each in undone.kept))
+    _print_undo_commands(review, undone.kept)
 
 
-def _print_undo_commands(review: Review, *, can_merge: bool) -> None:
+def _print_undo_commands(review: Review, left: Sequence[Conflict | Kept]) -> None:
+    """Print what can be done after an undo that left these paths alone."""
     command = f"wink review {shlex.quote(place_id(review.copy.place))}"
-    if can_merge:
+    if any(each.can_merge for each in left):
         echo(f"  {command} --undo --merge  to undo in files that were edited elsewhere since, too")
+    elif not {each.path for each in left}.isdisjoint(review.applied):
+        echo(f"  {command} --undo  to undo the rest when it is again as the apply left it")
     elif review.applied:
         echo(f"  {command} --undo  to undo the apply before it")
     if review.diff:

@@ -1,10 +1,10 @@
 """Runs: one directory and one ID for each, its record, and the finder that every command uses.
 
     runs/ID/
-      run.json          what the run is and how it ended
+      run.json          what the run is, how it ended, and what was applied
       history/          its steps, and the snapshots of its files
-      workspace/        its working copy, and review.json (applies)
-      copy-2/           a further copy of a branch, with the same three and a run.json
+      workspace/        its working copy
+      copy-2/           a further copy of a branch, with the same three
 
 The ID is the beginning of the session's ID. Whether a run is running is known from the lock on its
 directory, so that a kill at any moment leaves no wrong state.
@@ -15,10 +15,10 @@ import re
 import tempfile
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeGuard
+from typing import Literal, TypeGuard
 from uuid import UUID, uuid4
 
 import click
@@ -34,29 +34,23 @@ from weakincentives.cli.state import (
 )
 from weakincentives.cli.terminal import shorten
 from weakincentives.cli.units import list_names
-from weakincentives.contrib.review import CopyError, Review
+from weakincentives.contrib.review import Review
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import (
-    Application,
-    CopyRecord,
-    has_record,
-    read_record,
+    RunRecord,
+    find_record,
+    is_copy,
+    record_path,
     workspace_path,
+    write_record,
 )
 from weakincentives.filesystem import FilesystemSnapshot
-from weakincentives.posix import read_regular, store_private
 from weakincentives.runtime.timeline import has_steps
-from weakincentives.serde import SerdeError, decode, encode
 
-Status: TypeAlias = Literal["copying", "running", "done", "failed", "cancelled"]
-Displaced: TypeAlias = tuple[FilesystemSnapshot, FilesystemSnapshot]
 LAST = "last"
 """The argument that names the newest run."""
 MCP_MODEL = "mcp"
 """What stands for the model in the record of a session of MCP clients."""
-RUN_RECORD = "run.json"
-"""The name of the record of a run."""
-_MAX_RECORD = 16 * 1024 * 1024
 _STEPS = "history"
 _COPY = "copy-"
 _ASIDE = "aside"  # the files of a copy that is about to be removed
@@ -67,33 +61,6 @@ _TEMPORARY = "wink-run-"  # where the library makes copies
 _MAX_NAMES = 5
 _MAX_HELP = 60
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What a run was in one of its copies, and how it ended."""
-
-    session_id: str
-    task: str
-    model: str
-    created_at: datetime
-    original: str = ""
-    """The directory that it works on."""
-    began_at: datetime = _LONG_AGO
-    """When it began, or was continued last."""
-    status: Status = "running"
-    answer: str = ""
-    """The last answer of the model."""
-    changes: int | None = None
-    """The paths that waited for a decision at the last review; None without one."""
-    applies: int = 0
-    """The number of applies at that time."""
-    seen: FilesystemSnapshot | None = None
-    """The files at that time."""
-    since: FilesystemSnapshot | None = None
-    """The files when the last instruction was given; None if that was the task."""
-    displaced: dict[int, Displaced] = field(default_factory=dict[int, Displaced])
-    """The files before and after the rollback of a command that displaced some, by its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +80,7 @@ class RunFiles:
     @property
     def record(self) -> RunRecord | None:
         """The record of the run; None without a readable one."""
-        return None if self.place is None else read_run(self.place)
+        return None if self.place is None else find_record(self.place)
 
 
 # --- the directory ---
@@ -154,11 +121,11 @@ def list_places() -> list[Path]:
     """Return the copies of all runs, or where they were."""
     places: list[Path] = []
     for run in own_directories(runs_directory()):
-        if _NAME.fullmatch(run.name) or has_record(run):
+        if _NAME.fullmatch(run.name) or is_copy(run):
             places += map(_take_back, [run, *own_directories(run, _COPY)])
     # anyone may use such a name in the temporary directory: only what has a record is a copy
     temporary = own_directories(Path(tempfile.gettempdir()), _TEMPORARY)
-    return sorted([*places, *filter(has_record, temporary)])
+    return sorted([*places, *filter(is_copy, temporary)])
 
 
 @contextmanager
@@ -210,11 +177,21 @@ def new_run(session_id: UUID, original: Path, name: str | None = None) -> Genera
         raise ConfigError(f"The run exists already: {run.name!r}; try again") from None
     with exclusive_lock(run):
         try:
-            now = datetime.now(UTC)
-            write_run(run, RunRecord(str(session_id), "", "", now, str(original), now, "copying"))
+            write_record(run, _new_record(str(original), str(session_id)))
             yield run
         finally:
             _remove_empty(run)
+
+
+def _new_record(original: str, session_id: str) -> RunRecord:
+    now = datetime.now(UTC)
+    return RunRecord(
+        original=original,
+        created_at=now,
+        began_at=now,
+        session_id=session_id,
+        status="copying",
+    )
 
 
 @contextmanager
@@ -227,8 +204,9 @@ def new_copy(run: Path, record: RunRecord) -> Generator[Path]:
             break
         place = run / f"{_COPY}{number}"
     place.mkdir(0o700, exist_ok=True)
-    run_facts = record.session_id, record.task, record.model, record.created_at, record.original
-    write_run(place, RunRecord(*run_facts, datetime.now(UTC), "copying"))
+    new = _new_record(record.original, record.session_id)
+    new = replace(new, created_at=record.created_at, task=record.task, model=record.model)
+    write_record(place, new)
     try:
         yield place
     finally:
@@ -240,63 +218,35 @@ def is_incomplete(place: Path) -> bool:
     """Return whether a process was killed while it made a copy, so that nobody worked in it."""
     if not workspace_path(place).is_dir():
         return not has_steps(steps_path(place))
-    record = read_run(place)
-    return record is not None and record.status == "copying" and not has_record(place)
+    record = find_record(place)
+    return record is not None and record.copy is None
 
 
 def _remove_empty(place: Path) -> None:
     """Remove a directory that has neither a copy nor steps; its record is of no use."""
-    kept = {entry.name for entry in os.scandir(place)} - {RUN_RECORD}
-    if not kept:
+    if place.is_dir() and not {each.name for each in place.iterdir()} - {record_path(place).name}:
         remove_place(place)
-
-
-# --- the record ---
-
-
-def write_run(place: Path, record: RunRecord) -> None:
-    """Replace the record of the run in a copy atomically."""
-    store_private(place / RUN_RECORD, encode(record))
-
-
-def read_run(place: Path) -> RunRecord | None:
-    """Return the record of the run in the copy at `place`; None without a readable one."""
-    try:
-        return decode(read_regular(place / RUN_RECORD, _MAX_RECORD), RunRecord)
-    except (OSError, SerdeError):
-        return None
 
 
 def begin_run(
     place: Path, *, task: str, model: str, since: FilesystemSnapshot | None = None
 ) -> None:
     """Record that a run begins, or is continued, in the copy at `place`."""
-    record, now = read_run(place), datetime.now(UTC)
+    record, now = find_record(place), datetime.now(UTC)
     first = {} if record is None or record.task else {"task": task, "model": model}
     update_run(place, **first, began_at=now, status="running", changes=None, since=since)
 
 
 def update_run(place: Path, **facts: object) -> None:
     """Record facts of a run, if it has a record."""
-    record = read_run(place)
+    record = find_record(place)
     if record is not None:
-        write_run(place, replace(record, **facts))  # pyright: ignore[reportArgumentType]
+        write_record(place, replace(record, **facts))  # pyright: ignore[reportArgumentType]
 
 
 def note_changes(review: Review) -> None:
     """Record how many changes of a run wait for a decision now, and the files as they are."""
-    place = review.copy.place
-    update_run(
-        place,
-        changes=len(review.diff.entries),
-        applies=len(settled_applies(read_record(place))),
-        seen=review.state,
-    )
-
-
-def settled_applies(copy: CopyRecord) -> list[Application]:
-    """Return the applies that have happened; one is recorded before it begins."""
-    return [each for each in copy.applied if each.is_settled and each.accepted]
+    update_run(review.copy.place, changes=len(review.diff.entries), seen=review.state)
 
 
 # --- the finder ---
@@ -321,7 +271,7 @@ def find_run(argument: str, needs: Literal["steps", "copy"] | None = None) -> Ru
         if needs == "steps":
             places = [each for each in places if has_steps(steps_path(run_directory(each)))]
         elif needs == "copy":
-            places = list(filter(has_record, places))
+            places = list(filter(is_copy, places))
         fact = f"No runs are kept in {str(runs_directory())!r}; start one with wink run"
         return _find_newest(places, fact)
     found = {place_id(each): each for each in places}
@@ -344,15 +294,15 @@ def find_last_run(original: Path) -> RunFiles:
     Raises:
         ClickException: There is none.
     """
+    records = {place: find_record(place) for place in list_places()}
+    damaged = [place for place, record in records.items() if record is None and is_copy(place)]
     places = [
         place
-        for place in list_places()
-        if (record := read_run(place)) is not None
-        and record.original == str(original)
-        and record.model != MCP_MODEL
+        for place, record in records.items()
+        if record is not None and record.original == str(original) and record.model != MCP_MODEL
     ]
     fact = f"No run worked on {str(original)!r}, so there is none to continue; start one with"
-    return _find_newest(places, f'{fact} wink run "..."')
+    return _find_newest(places or damaged, f'{fact} wink run "..."')
 
 
 def _match_ids(argument: str, names: Collection[str]) -> list[str]:
@@ -372,7 +322,7 @@ def _match_ids(argument: str, names: Collection[str]) -> list[str]:
 def _find_path(path: Path) -> RunFiles | None:
     if path.exists():
         for place in (path.absolute(), path.absolute().parent):
-            if has_record(place) or read_run(place) is not None:
+            if is_copy(place) or find_record(place) is not None:
                 return _run_at(place)
     return RunFiles(path) if path.exists() or "/" in str(path) else None
 
@@ -388,12 +338,8 @@ def _find_newest(places: Sequence[Path], problem: str) -> RunFiles:
 
 
 def _began_at(place: Path) -> datetime:
-    record = read_run(place)
-    if record is not None:
-        return record.began_at
-    with suppress(OSError, CopyError):
-        return read_record(place).base.created_at
-    return _LONG_AGO
+    record = find_record(place)
+    return _LONG_AGO if record is None else record.began_at
 
 
 def complete_run(
@@ -405,7 +351,7 @@ def complete_run(
     with suppress(OSError, click.ClickException):
         for place in list_places():
             if place_id(place).startswith(incomplete):
-                record = read_run(place)
+                record = find_record(place)
                 task = "" if record is None else shorten(record.task, _MAX_HELP)
                 found.append(CompletionItem(place_id(place), help=task))
     if incomplete and LAST.startswith(incomplete):

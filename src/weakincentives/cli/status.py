@@ -1,6 +1,6 @@
 """The list of runs: their states, and how `wink review` and `wink clean` print them.
 
-The state of a run follows from its lock, its record and the record of its copy.
+The state of a run follows from its lock, its record and its files.
 """
 
 import json
@@ -15,26 +15,17 @@ from typing import Literal, TypeAlias
 
 import click
 
-from weakincentives.cli.runs import (
-    RUN_RECORD,
-    RunRecord,
-    Status,
-    is_incomplete,
-    list_places,
-    place_id,
-    read_run,
-    run_directory,
-    settled_applies,
-)
+from weakincentives.cli.runs import is_incomplete, list_places, place_id, run_directory
 from weakincentives.cli.state import is_locked, state_directory
 from weakincentives.cli.terminal import echo, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
-from weakincentives.contrib.review import CopyError
 from weakincentives.contrib.review.original import is_interrupted
 from weakincentives.contrib.review.records import (
-    CopyRecord,
+    RunRecord,
+    Status,
+    find_record,
     history_path,
-    read_record,
+    record_path,
     workspace_path,
 )
 
@@ -76,9 +67,9 @@ class Run:
     """The size of the copy and its history; files may share blocks with the original."""
     changes: int | None
     """The paths that wait for a decision, if known."""
-    task: str | None = None
-    model: str | None = None
-    session_id: str | None = None
+    task: str | None
+    model: str | None
+    session_id: str | None
 
 
 def list_runs() -> list[Run]:
@@ -93,49 +84,41 @@ def describe_run(place: Path) -> Run | None:
     """Return the run whose copy is at `place`; None if it is gone."""
     if not place.is_dir():
         return None
-    record, copy = read_run(place), _read_copy(place)
-    changed_at = max(_date(each) for each in (place, place / RUN_RECORD))
-    original = copy.original if copy else record.original if record else None
-    created_at = record.created_at if record else copy.base.created_at if copy else changed_at
-    copied = None if copy is None else copy.size_bytes
-    waiting = _count_waiting(record, copy)
+    changed_at = max(_date(each) for each in (place, record_path(place)))
+    found = find_record(place)
+    record = found or RunRecord(original="", created_at=changed_at, began_at=changed_at)
+    if record.copy is None:
+        size = measure(place)
+    else:
+        size = record.copy.size_bytes + measure(history_path(place))
     return Run(
         place_id(place),
         place,
-        original or None,
-        _find_state(place, record, copy, waiting),
-        created_at,
+        record.original or None,
+        _find_state(place, found),
+        record.created_at,
         changed_at,
-        measure(place) if copied is None else copied + measure(history_path(place)),
-        waiting,
-        *((record.task, record.model, record.session_id) if record else ()),
+        size,
+        record.changes,
+        record.task or None,
+        record.model or None,
+        record.session_id or None,
     )
 
 
-def _read_copy(place: Path) -> CopyRecord | None:
-    try:
-        return read_record(place) if workspace_path(place).is_dir() else None
-    except CopyError:
-        return None
-
-
-def _find_state(
-    place: Path, record: RunRecord | None, copy: CopyRecord | None, waiting: int | None
-) -> State:
+def _find_state(place: Path, record: RunRecord | None) -> State:
     if is_locked(run_directory(place)):
         is_running = record is None or record.status in {"copying", "running"}
         return "running" if is_running else "in review"
-    if copy is None:
+    if not workspace_path(place).is_dir() or record is None or record.copy is None:
         if is_incomplete(place):
             return "incomplete"
         return "damaged" if workspace_path(place).is_dir() else "recorded"
-    if is_interrupted(Path(copy.original), place):
+    if is_interrupted(Path(record.original), place):
         return "apply interrupted"
-    if settled_applies(copy):
-        return "partly applied" if waiting else "applied"
-    if waiting == 0:
-        return "empty"
-    return "pending" if record is None else _STATES[record.status]
+    if any(each.is_settled and each.accepted for each in record.applied):
+        return "applied" if record.changes == 0 else "partly applied"
+    return "empty" if record.changes == 0 else _STATES[record.status]
 
 
 _STATES: dict[Status, State] = {
@@ -145,19 +128,6 @@ _STATES: dict[Status, State] = {
     "failed": "failed",
     "done": "pending",
 }
-
-
-def _count_waiting(record: RunRecord | None, copy: CopyRecord | None) -> int | None:
-    """Return how many paths wait for a decision; None if that is not known."""
-    if record is None or copy is None or record.changes is None:
-        return None  # it was killed, or nobody has looked
-    applies = settled_applies(copy)
-    if len(applies) < record.applies:
-        return None  # an apply was undone since
-    applied: set[str] = set()
-    for each in applies[record.applies :]:
-        applied.update(set(each.accepted) - each.contents.keys())  # the latter only in part
-    return max(0, record.changes - len(applied))
 
 
 def _date(path: Path) -> datetime:

@@ -1,6 +1,5 @@
 """Arguments that name steps of a run, the recording in which they are, and their copies."""
 
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,11 @@ import click
 
 from weakincentives.cli import runs
 from weakincentives.cli.terminal import echo, shorten
+from weakincentives.contrib.review.records import RunRecord
 from weakincentives.runtime.timeline import Timeline, TimelineError, has_steps
 
 BY_USER = "by_user"
 """The detail of a step that the user made between two rounds: an undo, or edits before it."""
-_EARLIER_LINK = "timeline"  # earlier versions recorded elsewhere
 _MAX_STEPS = 5
 _TITLE_WIDTH = 40
 _STEP = re.compile(r"(\d+|@[^:/]+)(?::(.+))?", re.DOTALL)
@@ -141,20 +140,17 @@ def check_steps(run: runs.RunFiles) -> None:
         raise click.ClickException(
             f"There is no run {str(run.steps)!r}; wink review lists the runs"
         )
-    record, fact = run.record, "were not recorded"
-    if (run.place / _EARLIER_LINK).is_symlink():
-        steps = os.path.realpath(run.place / _EARLIER_LINK)
-        fact = f"were recorded by an earlier version, in {steps!r}, which cannot be continued"
-    elif record is not None and record.status in {"copying", "running"}:
+    record = run.record
+    if record is not None and record.status in {"copying", "running"}:
         fact = f"The run {run.name} was stopped before its first step was recorded"
         raise click.ClickException(f"{fact}; {_again(record)}")
     raise click.ClickException(
-        f"The steps of the run {run.name} {fact}; to decide about its changes: wink review"
-        f" {run.name}"
+        f"The steps of the run {run.name} were not recorded; to decide about its changes:"
+        f" wink review {run.name}"
     )
 
 
-def _again(record: runs.RunRecord) -> str:
+def _again(record: RunRecord) -> str:
     task = shlex.quote(record.task) if record.task else '"..."'
     return f"start it again: wink run {task}"
 

@@ -153,7 +153,11 @@ def test_an_empty_json_file_gets_a_whole_one(text: str) -> None:
         '{"mcpServers": []}',
         '{"mcpServers": null}',
         '{"mcpServers": {}, "mcpServers": {}}',
-        '{"a": ' + "[" * 200 + "]" * 200 + "}",
+        '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        '{"a": [,]}',
+        '{"a": {,}}',
+        "{,}",
+        '{"a": [1,,]}',
         '{"a": "\n"}',
         "{/* never ends",
     ],
@@ -186,7 +190,7 @@ def test_any_json_keeps_what_it_says(
     after = put_json_entry(before, "s", "wink", ENTRY)
     assert json.loads(after) == {**rest, "s": {**servers, "wink": ENTRY}}
     back = drop_json_entry(after, "s", "wink")
-    assert (back == before) if servers else (not back or json.loads(back) == {**rest, "s": {}})
+    assert (back == before) if servers else (json.loads(back) == {**rest, "s": {}})
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

@@ -109,7 +109,7 @@ def test_a_user_s_file_gets_the_server_and_keeps_the_rest(
         ("gemini", ".gemini/settings.json"),
     ],
 )
-def test_a_project_gets_a_file_of_its_own_and_loses_it_again(
+def test_a_project_gets_a_file_of_its_own_that_stays_without_the_server(
     wink: Wink, project: Path, home: Path, client: str, name: str
 ) -> None:
     done = wink("mcp", project, "--in-place", "--read-only", "--install", client, "--yes")
@@ -117,7 +117,8 @@ def test_a_project_gets_a_file_of_its_own_and_loses_it_again(
     assert entry_of(client, project / name)["args"][-2:] == ["--in-place", "--read-only"]
     assert f"wink mcp {project} --uninstall {client}" in done.err
     assert wink("mcp", project, "--uninstall", client, "--yes").code == 0
-    assert not (project / name).exists()
+    left = json.loads((project / name).read_text())
+    assert left == {CLIENTS[client].table: {}}
     assert not any(home.iterdir())
 
 
@@ -212,6 +213,21 @@ def test_a_link_of_the_user_stays_and_its_target_is_written(
     assert f"a link to {target}" in done.err
     assert (home / ".codex" / "config.toml").is_symlink()
     assert "[mcp_servers.wink]" in target.read_text()
+    target.write_text(target.read_text().removeprefix("a = 1\n\n"))
+    assert wink("mcp", project, "--uninstall", "codex", "--yes").code == 0
+    assert target.read_bytes() == b""  # a link to nothing is not left
+
+
+def test_a_link_that_leads_to_nothing_is_not_written_through(
+    wink: Wink, project: Path, home: Path
+) -> None:
+    (home / ".codex").symlink_to(home / "dotfiles")
+    (home / ".claude.json").symlink_to(home / "claude.json")
+    for client in ("codex", "claude-code"):
+        done = wink("mcp", project, "--install", client, "--scope", "user", "--yes")
+        assert done.code == 1
+        assert "leads to nothing" in done.err
+    assert {each.name for each in home.iterdir()} == {".codex", ".claude.json"}
 
 
 @pytest.mark.parametrize("link", [".mcp.json", ".cursor"])

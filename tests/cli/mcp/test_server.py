@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -119,14 +120,19 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert "wink review" not in errors
     assert "write_file docs/new.md" in wink("log", "last").out
     calls = wink("mcp", project, "--calls").out
-    assert "call 2: write_file by tester, other session #1: docs/new.md" in calls
+    assert "call 2: write_file by tester #1, other session: docs/new.md" in calls
     assert "Different from the state before the first call:" in calls
     assert "calc.py" in calls.partition("Different")[2]
+    assert f"To undo one of the calls: wink mcp {project} --undo CALL" in calls
     other = wink("mcp", project, "--undo", "2", "--only", "calc.py")
     assert "Nothing is left to undo of call 2" in other.out
     assert (project / "docs" / "new.md").exists()
-    assert wink("mcp", project, "--undo", "2", "--only", "docs").code == 0
+    undone = wink("mcp", project, "--undo", "2", "--only", "docs")
     assert not (project / "docs" / "new.md").exists()
+    (redo,) = re.findall(f"wink mcp {project} --undo ([0-9]+)  to redo it", undone.err)
+    assert wink("mcp", project, "--undo", redo).code == 0
+    assert (project / "docs" / "new.md").exists()
+    assert wink("mcp", project, "--undo", "2", "--only", "docs").code == 0
     (project / "calc.py").write_text("mine\n")
     refused = wink("mcp", project, "--undo", "1")
     assert refused.code == 1
@@ -157,7 +163,7 @@ def test_the_undo_of_a_call_that_was_pruned_says_so(
     pruned = wink("mcp", project, "--undo", "1")
     assert pruned.code == 1
     assert "Call 1 cannot be undone or shown: it was pruned" in pruned.err
-    assert "call 1: edit_file by tester, other session #1: calc.py" in (
+    assert "call 1: edit_file by tester #1, other session: calc.py" in (
         wink("mcp", project, "--calls").out
     )
     assert (project / "docs" / "new.md").exists()

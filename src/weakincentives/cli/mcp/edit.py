@@ -1,6 +1,7 @@
 """What the editors of configuration files share: the error, and the style of a text."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -9,6 +10,22 @@ Entry: TypeAlias = Mapping[str, Any]
 
 class ConfigEditError(ValueError):
     """A configuration file cannot be edited without risk; the message says why."""
+
+
+def check_edit(
+    parse: Callable[[str], dict[str, Any]], before: str, after: str, table: str, entries: Entry
+) -> str:
+    """Return an edited text that has these entries, if everything else in it is as before.
+
+    Raises:
+        ConfigEditError: It says something else.
+    """
+    found: dict[str, Any] = {}
+    with suppress(ConfigEditError):
+        found = {table: {}, **parse(after)}
+    if found != {**parse(before), table: entries}:
+        raise ConfigEditError(f"It has {table!r} in a form that cannot be edited safely")
+    return after
 
 
 def newline_of(text: str) -> str:

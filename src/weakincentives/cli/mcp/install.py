@@ -63,12 +63,12 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A planned change of a file; `after` is None if nothing would be left in it."""
+    """A planned change of a file; `before` is None if there is none yet."""
 
     installation: Installation
     change: Change
     before: bytes | None
-    after: bytes | None
+    after: bytes
 
     def diff(self) -> str:
         """Return the change as a unified diff; keys of other servers are masked."""
@@ -77,7 +77,7 @@ class Edit:
             _lines(self.before),
             _lines(self.after),
             "/dev/null" if self.before is None else path,
-            "/dev/null" if self.after is None else path,
+            path,
         )
         text = "".join(each if each.endswith("\n") else f"{each}\n" for each in lines)
         return mask_secrets(text)  # of the lines around it
@@ -132,7 +132,7 @@ def plan_install(installation: Installation, command: ServerCommand) -> Edit:
             )
         after = client.format.put(text, client.table, name, entry).encode()
     if old == entry or after == before:
-        return Edit(installation, "none", before, before)
+        return Edit(installation, "none", before, before or b"")
     change: Change = "add" if old is None else "replace"
     return Edit(installation, change, before, after)
 
@@ -149,14 +149,14 @@ def plan_removal(installation: Installation) -> Edit:
         text = _decode(before)
         old = client.format.read(text, client.table).get(name)
         if old is None:
-            return Edit(installation, "none", before, before)
+            return Edit(installation, "none", before, before or b"")
         if not is_own_entry(old):
             raise click.ClickException(
                 f"The server {name!r} in {installation.shown} does not start wink;"
                 " nothing was changed"
             )
         after = client.format.drop(text, client.table, name).encode()
-    return Edit(installation, "remove", before, after if after.strip() else None)
+    return Edit(installation, "remove", before, after)
 
 
 def write(edit: Edit) -> None:
@@ -176,14 +176,10 @@ def write(edit: Edit) -> None:
         target.parent.mkdir(mode, parents=True, exist_ok=True)
         directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if edit.after is None:
-                os.unlink(target.name, dir_fd=directory)
-                return
-            content = edit.after
             store_file(
                 directory,
                 target.name,
-                lambda descriptor: write_all(descriptor, content),
+                lambda descriptor: write_all(descriptor, edit.after),
                 permissions=_PRIVATE_FILE if is_private else None,
                 durable=True,
             )
@@ -230,8 +226,7 @@ def _confirm(edit: Edit) -> bool:
 def _print_result(edit: Edit) -> None:
     found = edit.installation
     if edit.change == "remove":
-        verb = "Removed" if edit.after is None else "Wrote"
-        echo(f"{verb} {found.shown}.")
+        echo(f"Wrote {found.shown}.")
         return
     echo(f"Wrote {found.shown}. {found.client.next_step}")
     options = f" --scope {found.scope}" if len(found.client.scopes()) > 1 else ""
@@ -298,11 +293,22 @@ class _Refusal:
 
 
 def _read(installation: Installation) -> bytes | None:
-    """Return the content of the file; None if it does not exist."""
+    """Return the content of the file; None if it does not exist.
+
+    Raises:
+        ClickException: It cannot be read, or a link leads nowhere.
+    """
     try:
         return read_regular(installation.target, _MAX_FILE_BYTES)
     except FileNotFoundError:
-        return None
+        path = installation.path
+        broken = [each for each in (path, *path.parents) if each.is_symlink() and not each.exists()]
+        if not broken:
+            return None
+        raise click.ClickException(
+            f"{installation.shown} was not changed: the link {str(broken[0])!r} leads to nothing;"
+            " remove it, or create what it leads to"
+        ) from None
     except OSError as error:
         raise click.ClickException(
             f"{installation.shown} cannot be read: {describe_error(error)}; nothing was changed"

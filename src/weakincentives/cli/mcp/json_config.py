@@ -1,43 +1,38 @@
 """Edit JSON configuration in place: comments, key order, indentation and line endings survive.
 
-The text is parsed with the position of every object member, and only the characters of one
-member are inserted, replaced or removed. Comments and trailing commas are accepted, because VS
-Code, Cursor and Gemini accept them.
+Python's own decoder finds where each member of an object is, in a text whose comments and trailing
+commas are blanked: VS Code, Cursor and Gemini accept them. Only the characters of one member are
+inserted, replaced or removed.
 """
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
-from weakincentives.cli.mcp.edit import ConfigEditError, Entry, newline_of, quote
+from weakincentives.cli.mcp.edit import ConfigEditError, Entry, check_edit, newline_of, quote
 
-_SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
-_SCALAR = re.compile(r"[-+.0-9A-Za-z]+")
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*"|[\[{,:]\s*,)|,(?=\s*[\]}])', re.DOTALL)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NOT_NEWLINE = re.compile(r"[^\r\n]")
 _BYTE_ORDER_MARK = "\ufeff"
-_MAX_DEPTH = 100
 _DEFAULT_INDENT = "  "
+_decoder = json.JSONDecoder()
 
 
-@dataclass(slots=True)
-class _Node:
-    """A value and where it is in the text."""
-
-    start: int
-    end: int
-    value: Any
-    members: "list[_Member]" = field(default_factory=list["_Member"])
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Member:
-    """A member of an object: its key, its value, and the comma after it."""
+    """A member of an object, and where it is in the text."""
 
     key: str
     start: int
-    node: _Node
-    comma: int | None = None
+    value: Any
+    value_start: int
+    end: int
+    comma: int | None
+    """Where the comma after it is; None if there is none."""
 
 
 def read_json_entries(text: str, table: str) -> dict[str, Any]:
@@ -48,10 +43,9 @@ def read_json_entries(text: str, table: str) -> dict[str, Any]:
     """
     if not text.strip(_BYTE_ORDER_MARK + " \t\r\n"):
         return {}
-    found = _find(_parse(text), table)
-    if found is None:
-        return {}
-    value: object = found.node.value
+    _parse(text)
+    found = _find(text, _root(text), table)
+    value: object = {} if found is None else found.value
     if not isinstance(value, dict):
         raise ConfigEditError(f"{table!r} in it is not an object")
     return cast("dict[str, Any]", value)
@@ -68,33 +62,30 @@ def put_json_entry(text: str, table: str, name: str, entry: Entry) -> str:
         return text
     if not text.strip(_BYTE_ORDER_MARK + " \t\r\n"):
         text = "{}\n"
-    root = _parse(text)
+    root = _root(text)
     unit = _indent_unit(text, root)
-    found = _find(root, table)
+    found = _find(text, root, table)
     if found is None:
         edited = _insert(text, root, table, {name: entry}, unit)
-    elif (member := _find(found.node, name)) is None:
-        edited = _insert(text, found.node, name, entry, unit)
+    elif (member := _find(text, found.value_start, name)) is None:
+        edited = _insert(text, found.value_start, name, entry, unit)
     else:
-        indent = _line_indent(text, member.start)
-        rendered = _render(entry, unit, indent, newline_of(text))
-        edited = text[: member.node.start] + rendered + text[member.node.end :]
-    return _verify(edited, text, table, {**before, name: entry})
+        rendered = _render(entry, unit, _line_indent(text, member.start), newline_of(text))
+        edited = text[: member.value_start] + rendered + text[member.end :]
+    return check_edit(_parse, text, edited, table, {**before, name: entry})
 
 
 def drop_json_entry(text: str, table: str, name: str) -> str:
-    """Return the text without a server that it has; empty if nothing else is in it.
+    """Return the text without a server that it has.
 
     Raises:
         ConfigEditError: The text is not JSON.
     """
     before = read_json_entries(text, table)
-    found = _find(_parse(text), table)
+    found = _find(text, _root(text), table)
     assert found is not None
     left = {key: value for key, value in before.items() if key != name}
-    edited = _verify(_remove(text, found.node, name), text, table, left)
-    has_more = bool(left) or len(_parse(edited).members) > 1
-    return edited if has_more or "//" in edited or "/*" in edited else ""
+    return check_edit(_parse, text, _remove(text, found.value_start, name), table, left)
 
 
 def render_json_entry(table: str, name: str, entry: Entry) -> str:
@@ -102,68 +93,54 @@ def render_json_entry(table: str, name: str, entry: Entry) -> str:
     return _render({table: {name: entry}}, _DEFAULT_INDENT, "", "\n") + "\n"
 
 
-def _verify(edited: str, text: str, table: str, entries: dict[str, Any]) -> str:
-    """Return the edited text if it says what it should and everything else is as before."""
-    expected = {**_parse(text).value, table: entries}
-    if _parse(edited).value != expected:
-        raise ConfigEditError("It is written in a way that cannot be edited safely")
-    return edited
-
-
-def _find(node: _Node, key: str) -> _Member | None:
-    found = [each for each in node.members if each.key == key]
-    if len(found) > 1:
-        raise ConfigEditError(f"It has {key!r} twice")
-    return found[0] if found else None
-
-
 # --- editing ---
 
 
-def _insert(text: str, node: _Node, key: str, value: object, unit: str) -> str:
-    """Add a member at the end of an object."""
-    newline, close = newline_of(text), node.end - 1
-    last = node.members[-1] if node.members else None
-    start = node.start + 1 if last is None else last.node.end
-    gap = text[start:close]
-    if last is not None and "\n" not in text[node.start : node.end]:
-        comma = "" if last.comma is not None else ","
+def _insert(text: str, start: int, key: str, value: object, unit: str) -> str:
+    """Add a member at the end of the object that begins at a position."""
+    members, close = _members(text, start)
+    newline = newline_of(text)
+    last = members[-1] if members else None
+    begin = start + 1 if last is None else last.end
+    gap = text[begin:close]
+    before = "," if last is not None and last.comma is None else ""
+    if last is not None and "\n" not in text[start:close]:
         member = f"{quote(key)}: {json.dumps(value, ensure_ascii=False)}"
         kept = gap.rstrip()
-        return text[:start] + comma + kept + f" {member}" + gap[len(kept) :] + text[close:]
-    outer = _line_indent(text, node.start)
+        return text[:begin] + before + kept + f" {member}" + gap[len(kept) :] + text[close:]
+    outer = _line_indent(text, start)
     indent = outer + unit if last is None else _line_indent(text, last.start)
     kept = gap.rstrip()
     rest = gap[len(kept) :]
     if "\n" not in rest:
         rest = newline + outer
     member = f"{quote(key)}: {_render(value, unit, indent, newline)}"
-    before = "," if last is not None and last.comma is None else ""
     after = "," if last is not None and last.comma is not None else ""
-    return text[:start] + before + kept + newline + indent + member + after + rest + text[close:]
+    return text[:begin] + before + kept + newline + indent + member + after + rest + text[close:]
 
 
-def _remove(text: str, node: _Node, name: str) -> str:
+def _remove(text: str, start: int, name: str) -> str:
     """Take a member out of an object, with the lines that only it is on."""
-    index = next(number for number, each in enumerate(node.members) if each.key == name)
-    member = node.members[index]
-    is_last = index == len(node.members) - 1
-    end = member.node.end if member.comma is None else member.comma + 1
+    members, close = _members(text, start)
+    index = next(number for number, each in enumerate(members) if each.key == name)
+    member = members[index]
+    is_last = index == len(members) - 1
+    end = member.end if member.comma is None else member.comma + 1
     if is_last and index and member.comma is None:
-        comma = node.members[index - 1].comma
+        comma = members[index - 1].comma
         assert comma is not None
         kept = text[comma + 1 : member.start].rstrip()
         return text[:comma] + kept + text[end:]
-    start = len(text[: member.start].rstrip(" \t"))
+    begin = len(text[: member.start].rstrip(" \t"))
     if is_last:
-        before = text[:start].rstrip()
-        if not index and before == text[: node.start + 1] and not text[end : node.end - 1].strip():
-            return before + text[node.end - 1 :]  # nothing is left in it
+        before = text[:begin].rstrip()
+        if not index and before == text[: start + 1] and not text[end:close].strip():
+            return before + text[close:]  # nothing is left in it
         return before + text[end:]
     rest = text[end:]
     blank = len(rest) - len(rest.lstrip(" \t"))
-    if text[:start].endswith("\n") and rest[blank:].startswith(("\n", "\r\n")):
-        return text[:start] + rest[blank:].removeprefix("\r").removeprefix("\n")
+    if text[:begin].endswith("\n") and rest[blank:].startswith(("\n", "\r\n")):
+        return text[:begin] + rest[blank:].removeprefix("\r").removeprefix("\n")
     return text[: member.start] + rest[blank:]
 
 
@@ -172,10 +149,10 @@ def _render(value: object, unit: str, indent: str, newline: str) -> str:
     return f"{newline}{indent}".join(lines)
 
 
-def _indent_unit(text: str, root: _Node) -> str:
-    for member in root.members:
+def _indent_unit(text: str, root: int) -> str:
+    for member in _members(text, root)[0]:
         indent = _line_indent(text, member.start)
-        if indent and "\n" in text[root.start : member.start]:
+        if indent and "\n" in text[root : member.start]:
             return indent
     return _DEFAULT_INDENT
 
@@ -188,81 +165,60 @@ def _line_indent(text: str, position: int) -> str:
 # --- parsing ---
 
 
-def _parse(text: str) -> _Node:
+@lru_cache(4)
+def _blank(text: str) -> tuple[str, str]:
+    """Return the text with blanks for comments, and also for commas behind the last member."""
+    bare = _COMMENT.sub(lambda found: found[1] or _NOT_NEWLINE.sub(" ", found[0]), text)
+    if bare.startswith(_BYTE_ORDER_MARK):
+        bare = " " + bare[1:]
+    return bare, _LAST_COMMA.sub(lambda found: found[1] or " ", bare)
+
+
+def _parse(text: str) -> dict[str, Any]:
     """Return the object that the text is.
 
     Raises:
         ConfigEditError: It is not one; the message has the line.
     """
-    node = _value(text, _skip(text, len(_BYTE_ORDER_MARK) * text.startswith(_BYTE_ORDER_MARK)), 0)
-    if _skip(text, node.end) != len(text):
-        raise _syntax_error(text, node.end)
-    if not isinstance(node.value, dict):
-        raise ConfigEditError("It is not a JSON object")
-    return node
-
-
-def _value(text: str, start: int, depth: int) -> _Node:
-    if depth > _MAX_DEPTH:
-        raise ConfigEditError("It is nested too deeply")
-    match text[start : start + 1]:
-        case "{":
-            return _object(text, start, depth)
-        case "[":
-            return _array(text, start, depth)
-        case _:
-            return _scalar(text, start)
-
-
-def _object(text: str, start: int, depth: int) -> _Node:
-    members: list[_Member] = []
-    position = _skip(text, start + 1)
-    while text[position : position + 1] != "}":
-        if members and members[-1].comma is None:
-            raise _syntax_error(text, position)
-        key = _scalar(text, position)
-        colon = _skip(text, key.end)
-        if not isinstance(key.value, str) or text[colon : colon + 1] != ":":
-            raise _syntax_error(text, colon)
-        node = _value(text, _skip(text, colon + 1), depth + 1)
-        members.append(_Member(key.value, position, node))
-        position = _skip(text, node.end)
-        if text[position : position + 1] == ",":
-            members[-1].comma = position
-            position = _skip(text, position + 1)
-    value = {each.key: each.node.value for each in members}
-    return _Node(start, position + 1, value, members)
-
-
-def _array(text: str, start: int, depth: int) -> _Node:
-    values: list[Any] = []
-    position, has_comma = _skip(text, start + 1), True
-    while text[position : position + 1] != "]":
-        if not has_comma:
-            raise _syntax_error(text, position)
-        node = _value(text, position, depth + 1)
-        values.append(node.value)
-        position = _skip(text, node.end)
-        has_comma = text[position : position + 1] == ","
-        if has_comma:
-            position = _skip(text, position + 1)
-    return _Node(start, position + 1, values)
-
-
-def _scalar(text: str, start: int) -> _Node:
-    match = _STRING.match(text, start) or _SCALAR.match(text, start)
-    if match is None:
-        raise _syntax_error(text, start)
     try:
-        return _Node(start, match.end(), json.loads(match[0]))
-    except ValueError as error:
-        raise _syntax_error(text, start) from error
+        found: object = json.loads(_blank(text)[1])
+    except json.JSONDecodeError as error:
+        raise ConfigEditError(f"It is not JSON: line {error.lineno}") from error
+    except RecursionError as error:
+        raise ConfigEditError("It is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ConfigEditError("It is not a JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _find(text: str, start: int, key: str) -> _Member | None:
+    """Return a member of the object that begins at a position."""
+    found = [each for each in _members(text, start)[0] if each.key == key]
+    if len(found) > 1:
+        raise ConfigEditError(f"It has {key!r} twice")
+    return found[0] if found else None
+
+
+def _root(text: str) -> int:
+    return _blank(text)[0].index("{")
+
+
+def _members(text: str, start: int) -> tuple[list[_Member], int]:
+    """Return the members of the object that begins at a position, and where it ends."""
+    bare, plain = _blank(text)
+    members: list[_Member] = []
+    position = _skip(plain, start + 1)
+    while plain[position] != "}":
+        key, end = _decoder.raw_decode(plain, position)
+        value_start = _skip(plain, plain.index(":", end) + 1)
+        value, end = _decoder.raw_decode(plain, value_start)
+        after = _skip(bare, end)
+        comma = after if bare[after] == "," else None
+        members.append(_Member(key, position, value, value_start, end, comma))
+        position = _skip(plain, after if comma is None else comma + 1)
+    return members, position
 
 
 def _skip(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return position if match is None else match.end()
-
-
-def _syntax_error(text: str, position: int) -> ConfigEditError:
-    return ConfigEditError(f"It is not JSON: line {text.count(chr(10), 0, position) + 1}")
+    found = _SPACE.match(text, position)
+    return position if found is None else found.end()

@@ -40,6 +40,7 @@ from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.contrib.review.copy import remove_place
+from weakincentives.contrib.review.records import Status
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
@@ -48,7 +49,7 @@ from weakincentives.filesystem import (
     FileWritten,
     HostFilesystem,
 )
-from weakincentives.filesystem.derived import DerivedFiles
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.loopback import is_loopback
 from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer
@@ -117,25 +118,28 @@ def look_back(
     Raises:
         ClickException: It cannot be undone; the message says why.
     """
-    store = history_path(directory)
+    store, command = history_path(directory), f"wink mcp {shlex.quote(str(directory))}"
     with HostFilesystem(directory, git_dir=store, limits=_LIMITS) as filesystem:
-        workspace = McpWorkspace(filesystem, history_directory=calls_path(store))
+        hint = f"To undo one of the calls: {command} --undo CALL"
+        history = calls_path(store)
+        workspace = McpWorkspace(filesystem, history_directory=history, review_hint=hint)
         try:
             name = "review" if call is None else "undo"
             arguments = {"from": "first"} if call is None else {"call": call, "paths": list(paths)}
             result = anyio.run(_call_tool, workspace, name, arguments)
         finally:
             workspace.close()
+    fields: dict[str, Any] = dict(result.structured_content or {})
     text = "\n".join(each.text for each in result.content if isinstance(each, TextContent))
     if as_json:
-        fields: dict[str, Any] = {"ok": not result.is_error, "text": text}
-        fields |= result.structured_content or {}
         fields.pop("content", None)  # the same text
-        click.echo(json.dumps(fields))
+        click.echo(json.dumps({"ok": not result.is_error, "text": text, **fields}))
     else:
         echo(text, err=bool(result.is_error))
-    if result.is_error and not as_json:
-        echo(f"To see the calls: wink mcp {shlex.quote(str(directory))} --calls")
+        if result.is_error:
+            echo(f"To see the calls: {command} --calls")
+        elif "call" in fields:
+            echo(f"  {command} --undo {fields['call']}  to redo it")
     if result.is_error:
         raise click.exceptions.Exit(1)
 
@@ -192,7 +196,7 @@ def _check_history(options: ServeOptions) -> None:
 @contextmanager
 def _finish_copy(copy: WorkingCopy) -> Generator[None, None, None]:
     """At the end remove a copy without changes; else say how to decide about them."""
-    status: runs.Status = "failed"
+    status: Status = "failed"
     try:
         yield
         status = "done"
@@ -225,22 +229,22 @@ def _record(
     if options.no_dump:
         yield
         return
-    derived = DerivedFiles(place.filesystem)
+    reproducible = ReproducibleFiles(place.filesystem)
 
     def keep_written(event: FilesystemEvent) -> None:
         """Record what a client writes, even if it is ignored."""
         if isinstance(event, FileWritten):
-            derived.keep(event.path)
+            reproducible.keep(event.path)
 
     unsubscribe = place.filesystem.subscribe(keep_written)
     try:
-        details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": derived.paths}
+        details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": reproducible.paths}
         recorder = SessionRecorder(
             session,
             runs.steps_path(place.run),
             place.filesystem,
             details=details,
-            leave_out=derived,
+            leave_out=reproducible,
             base=None if place.copy is None else place.copy.base,
         )
     except (WinkError, OSError, ValueError) as error:

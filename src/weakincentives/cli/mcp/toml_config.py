@@ -5,7 +5,7 @@ import re
 import tomllib
 from typing import Any, cast
 
-from weakincentives.cli.mcp.edit import ConfigEditError, Entry, newline_of, quote
+from weakincentives.cli.mcp.edit import ConfigEditError, Entry, check_edit, newline_of, quote
 
 _HEADER = re.compile(r"\s*\[")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -41,7 +41,7 @@ def put_toml_entry(text: str, table: str, name: str, entry: Entry) -> str:
     else:
         end = "" if not text or text.endswith("\n") else newline
         edited = text + end + (newline if text.strip() else "") + rendered
-    return _verify(edited, text, table, {**before, name: entry})
+    return check_edit(_parse, text, edited, table, {**before, name: entry})
 
 
 def drop_toml_entry(text: str, table: str, name: str) -> str:
@@ -57,7 +57,7 @@ def drop_toml_entry(text: str, table: str, name: str) -> str:
         start -= 1  # the blank line that was added with it
     edited = "".join((*lines[:start], *lines[end:]))
     left = {key: value for key, value in before.items() if key != name}
-    return _verify(edited, text, table, left)
+    return check_edit(_parse, text, edited, table, left)
 
 
 def render_toml_entry(table: str, name: str, entry: Entry) -> str:
@@ -104,24 +104,6 @@ def _find_section(lines: list[str], table: str, name: str) -> tuple[int, int]:
         if line.strip() and not line.lstrip().startswith("#"):
             end = position
     return start, end
-
-
-def _verify(edited: str, text: str, table: str, entries: dict[str, Any]) -> str:
-    """Return the edited text if it says what it should and everything else is as before."""
-    message = f"It has {table!r} in a form that cannot be edited safely"
-    expected = _parse(text)
-    expected.pop(table, None)
-    if entries:
-        expected[table] = entries
-    try:
-        found = _parse(edited)
-    except ConfigEditError as error:
-        raise ConfigEditError(message) from error
-    if not found.get(table, True):
-        del found[table]
-    if found != expected:
-        raise ConfigEditError(message)
-    return edited
 
 
 def _parse(text: str) -> dict[str, Any]:

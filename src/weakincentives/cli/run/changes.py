@@ -10,11 +10,11 @@ from typing import Any
 from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.run.selection import exclude_paths
-from weakincentives.cli.runs import read_run
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Committed, Conflict, Kept, Review
 from weakincentives.contrib.review.commit import create_message
+from weakincentives.contrib.review.records import find_record
 from weakincentives.posix import display_path
 
 _GIT = ".git"
@@ -119,7 +119,7 @@ def _skip_options(paths: Sequence[str]) -> str:
 
 def commit_message(review: Review) -> str:
     """Return the message for the changes of a run: its task, and the answer of the model."""
-    record = read_run(review.copy.place)
+    record = find_record(review.copy.place)
     if record is None:
         return create_message("Apply the changes of a run")
     return create_message(escape_controls(record.task), escape_controls(record.answer))

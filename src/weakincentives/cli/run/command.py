@@ -9,39 +9,34 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from weakincentives.adapters import EFFORTS, PROVIDERS, CancellationToken, RunOptions
+from weakincentives.adapters import CancellationToken
 from weakincentives.cli import runs
 from weakincentives.cli.config import (
-    AUTO,
-    DIALECT_CHOICES,
-    ENGINE_CHOICES,
-    SANDBOX_CHOICES,
     ConfigError,
     Settings,
-    describe_server,
     load_settings,
 )
-from weakincentives.cli.run.action import Action, action_options, check_repository
-from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
+from weakincentives.cli.run.action import Action, check_repository
 from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
+from weakincentives.cli.run.options import (
+    STANDARD_INPUT,
+    Attachment,
+    Start,
+    add_instruction,
+    load_attachments,
+    resolve_options,
+    run_options,
+)
 from weakincentives.cli.run.recovery import compare_copy
 from weakincentives.cli.run.report import Report, print_start
-from weakincentives.cli.run.sandbox import (
-    RunSandbox,
-    resolve_engine,
-    resolve_sandbox,
-    resolve_variables,
-)
-from weakincentives.cli.run.start import JobOptions, Start, add_instruction
-from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
-from weakincentives.cli.run.view import JsonView, QuietView, View
+from weakincentives.cli.run.view import JsonView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
     name_copy_on_error,
@@ -50,14 +45,9 @@ from weakincentives.cli.run.workspace import (
 from weakincentives.cli.steps import open_timeline
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.review.records import open_files
-from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.runtime.session import Session
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _MAX_TASK_LENGTH = 1024 * 1024
-_PROVIDERS = ", ".join(f"{each}:MODEL" for each in PROVIDERS)
 _EPILOG = """\b
 Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
@@ -74,110 +64,6 @@ class OutputOptions:
     action: Action
     as_json: bool = False
     quiet: bool = False
-
-
-def _run_options(command: F) -> F:
-    """Add the options that `wink run` and `wink resume` share."""
-    options = (
-        click.option(
-            "--attach",
-            multiple=True,
-            metavar="FILE",
-            help="Send a text file or picture with the task; - is standard input; repeatable.",
-        ),
-        click.option(
-            "--model",
-            metavar="NAME",
-            help=f"{_PROVIDERS}, or scripted:FILE for a script.",
-        ),
-        click.option(
-            "--dialect",
-            type=click.Choice(DIALECT_CHOICES),
-            help="Tool names to offer; auto picks them by model.",
-        ),
-        click.option(
-            "--effort",
-            type=click.Choice(EFFORTS),
-            help="How much the model reasons; by default the provider decides.",
-        ),
-        click.option(
-            "--temperature",
-            metavar="NUMBER",
-            help="Sampling temperature; by default the provider decides.",
-        ),
-        click.option(
-            "--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k."
-        ),
-        click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
-        click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100."),
-        click.option(
-            "--context-window",
-            metavar="N",
-            help="Tokens that the model takes, such as 32k; known for common models. Before they"
-            " are reached, old tool results are left out and old turns summarized.",
-        ),
-        click.option(
-            "--sandbox",
-            type=click.Choice(SANDBOX_CHOICES),
-            help="Where the model's commands run; by default isolated where that works, else"
-            " nowhere.",
-        ),
-        click.option(
-            "--evaluate",
-            type=click.Choice(ENGINE_CHOICES),
-            is_flag=False,
-            flag_value=AUTO,
-            help="Let the model run Python code; optionally name the engine.",
-        ),
-        click.option(
-            "--command-timeout",
-            metavar="TIME",
-            help="Time limit of each command of the model; by default 2m.",
-        ),
-        click.option(
-            "--test-cmd",
-            metavar="COMMAND",
-            help="Run this when the model is done; a failure goes back to it.",
-        ),
-        click.option(
-            "--test-rounds",
-            metavar="N",
-            help="How often a failure of --test-cmd goes back to the model; by default 3.",
-        ),
-        click.option(
-            "--env",
-            multiple=True,
-            metavar="NAME[=VALUE]",
-            help="Set a variable for the model's commands, or pass on yours; repeatable.",
-        ),
-        click.option(
-            "--allow-host",
-            multiple=True,
-            metavar="HOST",
-            help="Let the model's commands reach this host, such as pypi.org; repeatable.",
-        ),
-        click.option(
-            "--digest/--no-digest",
-            default=None,
-            help="Start the prompt with a digest of the files (default: on).",
-        ),
-        click.option(
-            "--project-instructions/--no-project-instructions",
-            default=None,
-            help="Put AGENTS.md, CLAUDE.md and the like into the prompt (default: on).",
-        ),
-        click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
-        click.option(
-            "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
-        ),
-        action_options,
-        click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
-        click.option("--quiet", is_flag=True, help="Print nothing during the run."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command(epilog=_EPILOG)
@@ -216,7 +102,7 @@ def _run_options(command: F) -> F:
     metavar="FILE",
     help="Record the conversation; scripted:FILE replays it.",
 )
-@_run_options
+@run_options
 def command(
     *,
     task: str | None,
@@ -284,7 +170,7 @@ def command(
     metavar="DIR",
     help="Directory to apply changes to; by default the one that the run worked on.",
 )
-@_run_options
+@run_options
 def resume(
     *,
     run: str,
@@ -363,7 +249,7 @@ def execute_job(
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
         options = replace(
-            _job_options(task, settings, dialect, original), attachments=tuple(attachments)
+            resolve_options(task, settings, dialect, original), attachments=tuple(attachments)
         )
         check_options(adapter, options.model_options)
         with disable_echo():
@@ -400,53 +286,6 @@ def execute_job(
             cancellation = CancellationToken()
 
 
-def _job_options(task: str, settings: Settings, dialect: DialectName, original: Path) -> JobOptions:
-    sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
-    return JobOptions(
-        task,
-        dialect,
-        sandbox=sandbox,
-        engine=resolve_engine(settings["evaluate"]),
-        max_tokens=settings["max_tokens"],
-        model_options=_model_options(settings),
-        env=resolve_variables(settings["env"] or (), os.environ),
-        test=_test_command(settings, sandbox),
-        command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
-        seconds=settings["deadline"],
-        dump=None if settings["dump"] is None else Path(settings["dump"]).expanduser().absolute(),
-        dump_all=settings["dump_all"] is True,
-        digest=settings["digest"] is not False,
-        instructions=settings["project_instructions"] is not False,
-        origin=_describe_model(settings),
-    )
-
-
-def _test_command(settings: Settings, sandbox: RunSandbox) -> TestCommand | None:
-    line = settings["test_cmd"]
-    if line is None:
-        return None
-    if sandbox.name is None:
-        reason = f" {sandbox.reason}" if sandbox.reason else ""
-        raise ConfigError(
-            f"--test-cmd needs a sandbox to run in; choose one with --sandbox.{reason}"
-        )
-    return TestCommand(line, settings["test_rounds"] or DEFAULT_TEST_ROUNDS)
-
-
-def _model_options(settings: Settings) -> RunOptions:
-    return RunOptions(
-        max_steps=settings["max_steps"] or RunOptions().max_steps,
-        context_window=settings["context_window"],
-        temperature=settings["temperature"],
-        effort=settings["effort"],
-    )
-
-
-def _describe_model(settings: Settings) -> dict[str, object]:
-    """Return the model as the user named it, and its server without credentials."""
-    return {"model": settings["model"], "base_url": describe_server(settings["base_url"])}
-
-
 def _read_task(argument: str) -> str:
     task = _read_stdin() if argument == STANDARD_INPUT else argument
     if not task.strip():
@@ -469,4 +308,4 @@ def _read_stdin() -> str:
 def _create_view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:
     if as_json:
         return JsonView(cancellation.cancel)
-    return QuietView() if quiet else LinesView()
+    return View() if quiet else LinesView()

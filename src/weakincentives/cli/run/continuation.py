@@ -27,8 +27,8 @@ from weakincentives.cli.config import (
     describe_server,
     load_settings,
 )
+from weakincentives.cli.run.options import Start, add_instruction, is_answered
 from weakincentives.cli.run.recovery import CopyState, compare_copy
-from weakincentives.cli.run.start import Start, add_instruction, is_answered
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
 from weakincentives.cli.state import exclusive_lock, state_exclusions
@@ -37,7 +37,12 @@ from weakincentives.cli.terminal import shorten
 from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import copy_of_states
-from weakincentives.contrib.review.records import open_files, read_record, workspace_path
+from weakincentives.contrib.review.records import (
+    RunRecord,
+    open_files,
+    read_record,
+    workspace_path,
+)
 from weakincentives.filesystem import SkippedEntry
 from weakincentives.runtime.timeline import (
     Timeline,
@@ -191,14 +196,17 @@ class EarlierRun:
             import_history(self._run.steps, runs.steps_path(run), workspace_path(run))
             yield run
 
-    def _describe_run(self, original: Path) -> runs.RunRecord:
+    def _describe_run(self, original: Path) -> RunRecord:
         """Return the record of the run for a new copy."""
-        header = self._timeline.header
-        known = self._run.record
-        if known is not None:
-            return replace(known, original=str(original))
-        task, model = (str(self.details.get(name) or "") for name in ("task", "model"))
-        return runs.RunRecord(str(header.session_id), task, model, header.created_at, str(original))
+        header, first = self._timeline.header, _recorded_details(self._timeline, 1)
+        return RunRecord(
+            original=str(original),
+            created_at=header.created_at,
+            began_at=header.created_at,
+            session_id=str(header.session_id),
+            task=str(first.get("task") or ""),
+            model=str(first.get("model") or ""),
+        )
 
     # --- copies ---
 
@@ -244,10 +252,10 @@ class EarlierRun:
             others.update(step.paths)
         state = replace(state, edited=tuple(sorted(others.union(state.edited))))
         started = self._start(copy, state, instruction, view, is_new=is_new)
-        record = runs.read_run(copy.place)
-        if is_new or instruction is not None or record is None:
+        if is_new or instruction is not None:
             return started
-        return replace(started, since=record.since)  # the round continues that was stopped
+        # the round continues that was stopped
+        return replace(started, since=read_record(copy.place).since)
 
     def _copy_step(self, original: Path, place: Path, instruction: str | None, view: View) -> Start:
         """Continue with the files of the step in a new copy."""

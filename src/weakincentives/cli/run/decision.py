@@ -32,9 +32,17 @@ from weakincentives.cli.run.changes import (
     write_patch,
 )
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.question import find_command, prompt, read_text, wrap_options
-from weakincentives.cli.run.resolution import Outcome, Resolution
-from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
+from weakincentives.cli.run.result import Outcome, Resolution
+from weakincentives.cli.run.selection import (
+    Choice,
+    ask_for_choice,
+    exclude_paths,
+    find_command,
+    prompt,
+    read_text,
+    select_paths,
+    wrap_options,
+)
 from weakincentives.cli.runs import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal
 from weakincentives.cli.units import format_count

@@ -21,17 +21,12 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
-from weakincentives.cli.run.attachments import add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
-from weakincentives.cli.run.environment import environment_section
-from weakincentives.cli.run.instructions import prepare_instructions
-from weakincentives.cli.run.network import count_traffic
-from weakincentives.cli.run.progress import Progress
-from weakincentives.cli.run.prompt import create_prompt
+from weakincentives.cli.run.options import JobOptions, Start, add_attachments
+from weakincentives.cli.run.prompt import create_prompt, environment_section, prepare_instructions
 from weakincentives.cli.run.recovery import changed_paths
-from weakincentives.cli.run.result import JobResult
+from weakincentives.cli.run.result import JobResult, count_traffic
 from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
-from weakincentives.cli.run.start import JobOptions, Start
 from weakincentives.cli.run.verification import (
     TestCommand,
     TestRun,
@@ -39,11 +34,12 @@ from weakincentives.cli.run.verification import (
     ask_until_tests_pass,
     show_test,
 )
-from weakincentives.cli.run.view import View
-from weakincentives.cli.runs import copy_name, read_run, update_run
+from weakincentives.cli.run.view import Progress, View
+from weakincentives.cli.runs import copy_name, update_run
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.evaluation import create_engine
+from weakincentives.contrib.review.records import read_record
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
@@ -58,7 +54,7 @@ from weakincentives.filesystem import (
     HostFilesystem,
     ReadableFilesystem,
 )
-from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
+from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,
@@ -114,8 +110,8 @@ class Job:
         self._cache = open_cache(start.copy.original, os.environ)
         self._digest_tokens: int | None = None
         self._tests: list[TestRun] = []
-        self._progress: Progress | None = None
-        self._derived: DerivedFiles | None = None
+        self._progress: Progress = Progress(options.max_tokens, options.seconds, adapter.price)
+        self._reproducible: ReproducibleFiles | None = None
         self._displaced: dict[int, tuple[str, ...]] = {}
         self._rollbacks: list[RollbackResult] = []  # of commands in the call that runs
 
@@ -132,14 +128,14 @@ class Job:
                 )
             )
             if not self._options.dump_all:
-                self._derived = DerivedFiles(filesystem)
+                self._reproducible = ReproducibleFiles(filesystem)
             with self._view.show_activity(lambda: "preparing the workspace"):
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
             prompt = self._create_prompt(section, filesystem)
             with self._record(filesystem) as facts:
                 result = self._stop_background(self._evaluate(prompt))
-            left_out = () if self._derived is None else tuple(self._derived.paths)
+            left_out = () if self._reproducible is None else tuple(self._reproducible.paths)
             result = replace(result, left_out=left_out, displaced=self._displaced, **facts)
             return self._dump(result, filesystem)
 
@@ -194,8 +190,7 @@ class Job:
             paths = changed_paths(files.view(before), files.view(now))
             if paths:
                 self._displaced[recorder.last] = paths
-                record = read_run(self._copy.place)
-                known = {} if record is None else record.displaced
+                known = read_record(self._copy.place).displaced
                 displaced = {**known, recorder.last: (before, now)}
                 update_run(self._copy.place, displaced=displaced)
         self._rollbacks.clear()
@@ -212,9 +207,9 @@ class Job:
             # the paths are noted while the files are read, before the details are written
             details={
                 "run": self._describe_run(),
-                "left_out": [] if self._derived is None else self._derived.paths,
+                "left_out": [] if self._reproducible is None else self._reproducible.paths,
             },
-            leave_out=self._derived,
+            leave_out=self._reproducible,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
             base=self._copy.base if start.messages is None else None,
             wait=False,  # the model can be asked meanwhile
@@ -264,7 +259,7 @@ class Job:
             stack.callback(self._cancellation.subscribe(sandbox.close))
             seconds = self._options.command_seconds
             limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
-            handlers = shell_handlers(sandbox, limits=limits, on_output=self._on_output)
+            handlers = shell_handlers(sandbox, limits=limits, on_output=self._progress.on_output)
             extra_handlers.update(handlers)
             self._sandbox = sandbox
         if self._options.engine is not None:
@@ -325,10 +320,8 @@ class Job:
         )
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
-        options = self._options
-        progress = self._progress = Progress(
-            options.max_tokens, options.seconds, self._adapter.price
-        )
+        progress = self._progress
+        progress.start()
         error: BaseException | None = None
         response: PromptResponse[Any] | None = None
         with (
@@ -376,25 +369,16 @@ class Job:
         if deadline is not None:
             deadline.check("Test command")
             seconds = min(seconds, deadline.remaining().total_seconds())
-        if self._sandbox is None or self._progress is None:
+        if self._sandbox is None:
             raise SandboxUnavailableError("The test command needs a sandbox")
         self._progress.on_activity(f"running the tests: {test.line}")
         try:
-            found = test.run(self._sandbox, seconds, self._on_output)
+            found = test.run(self._sandbox, seconds, self._progress.on_output)
         finally:  # it is the cancellation that closes the sandbox
             self._cancellation.check("Test command")
         self._tests.append(found)
         show_test(self._view, found, len(self._tests) - 1)
         return found
-
-    def _cost(self) -> float | None:
-        if self._progress is None or self._adapter.price is None:
-            return None
-        return self._progress.cost
-
-    def _on_output(self, stream: str, data: bytes) -> None:
-        if self._progress is not None:
-            self._progress.on_output(stream, data)
 
     def _messages(self) -> Sequence[Message]:
         messages = self._start.messages
@@ -420,7 +404,7 @@ class Job:
             tool_calls=0 if response is None else len(response.tool_results),
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
-            cost=self._cost(),
+            cost=None if self._adapter.price is None else self._progress.cost,
             session_id=str(self._session.session_id),
             messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,
@@ -455,7 +439,8 @@ class Job:
 
     def _sources(self, filesystem: ReadableFilesystem) -> ReadableFilesystem:
         """Return the files to dump."""
-        return filesystem if self._derived is None else SourceFilesystem(filesystem, self._derived)
+        left_out = self._reproducible
+        return filesystem if left_out is None else SourceFilesystem(filesystem, left_out)
 
 
 def _describe(error: BaseException) -> str:

@@ -23,13 +23,12 @@ from weakincentives.cli.activity import (
     NOTICE_AFTER,
     create_console,
     render_status,
+    run_beside,
     show_activity,
     show_live,
 )
-from weakincentives.cli.background import run_beside
 from weakincentives.cli.markdown import MarkdownStream
-from weakincentives.cli.run.progress import Progress, describe_target, result_text
-from weakincentives.cli.run.view import subscribe
+from weakincentives.cli.run.view import Progress, View, describe_target, result_text
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import format_duration
 from weakincentives.runtime import ToolInvoked
@@ -42,7 +41,7 @@ _MAX_EXCERPT = 6  # lines of a failure
 _STATUS_HEIGHT = 3  # lines that the status needs, and one above
 
 
-class LinesView:
+class LinesView(View):
     """A line per event; on a terminal with the model's text and a status line that changes."""
 
     def __init__(
@@ -59,7 +58,6 @@ class LinesView:
         self._notice_after = notice_after
         self._spinner = Spinner("dots", style="cyan")
         self._stream = MarkdownStream(self._print_block)
-        self._progress: Progress | None = None
         self._needs_gap = False
         self._lock = RLock()  # of the console, while there is a live region
 
@@ -77,20 +75,8 @@ class LinesView:
     @contextmanager
     def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
         """Show the events of a session."""
-        self._progress = progress
         self._needs_gap = False
-        with (
-            self._show_progress(progress),
-            subscribe(
-                session,
-                progress,
-                on_response=self._on_response,
-                on_tool_call=self._on_tool_call,
-                on_retry=self._on_retry,
-                on_compaction=self._on_compaction,
-                on_connection=self._on_connection,
-            ),
-        ):
+        with self._show_progress(progress), super().observe(session, progress):
             yield
         self._stream.restart()
 

@@ -1,10 +1,43 @@
-"""The prompt of a run: who the model is, how to work, how to verify, and how to end."""
+"""The prompt of a run: the role, the instructions of project and user, and the surroundings.
 
-from collections.abc import Iterator
+Who the model is, how to work, how to verify and how to end; then facts about system, date, Python,
+git and the top of the tree. Names of branches and files are data: they are quoted, and bounded in
+number. A workspace may be a repository that somebody else wrote, and git runs what a repository's
+configuration names: besides what `GitRunner` switches off, no filters and no submodules.
+"""
 
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weakincentives.cli.config import user_file
 from weakincentives.cli.run.sandbox import RunSandbox
-from weakincentives.contrib.tools import FilesystemSection, WorkspaceDigestSection
+from weakincentives.cli.run.view import View
+from weakincentives.cli.terminal import escape_controls
+from weakincentives.cli.units import format_count, shorten_home
+from weakincentives.contrib.digest import (
+    DEFAULT_INSTRUCTION_TOKENS,
+    InstructionFile,
+    Inventory,
+    ProjectInstructions,
+    cut_instructions,
+    find_instructions,
+)
+from weakincentives.contrib.digest.budget import count, quote_path
+from weakincentives.contrib.review.git import CommitError, GitRunner
+from weakincentives.contrib.tools import (
+    FilesystemSection,
+    ProjectInstructionsSection,
+    WorkspaceDigestSection,
+)
+from weakincentives.filesystem import Filesystem
+from weakincentives.posix import display_path, read_regular
 from weakincentives.prompt import MarkdownSection, Prompt, Section
+from weakincentives.runtime import Clock
+from weakincentives.sandbox.system_paths import find_environment, find_program
 
 _WHO = """\
 You are a software engineer. Your workspace is a copy of the user's project; when you are done, the
@@ -58,3 +91,293 @@ def _role_paragraphs(sandbox: RunSandbox) -> Iterator[str]:
     else:
         yield "\n".join(filter(None, (_VERIFY, sandbox.network)))
     yield _END
+
+
+USER_FILE_NAME = "AGENTS.md"
+"""The name of the user's own instructions, beside the user's `wink.toml`."""
+_MAX_BYTES = 256 * 1024
+_PART_OF_LIMIT = 10  # one part in so many of the run's tokens
+
+
+def prepare_instructions(
+    filesystem: Filesystem,
+    view: View,
+    *,
+    environment: Mapping[str, str],
+    inventory: Inventory | None = None,
+    max_tokens: int | None = None,
+) -> ProjectInstructionsSection:
+    """Return the section with the instructions of a workspace and its user, and show their names.
+
+    Args:
+        filesystem: The workspace.
+        view: Shows which files are used.
+        environment: Tells where the user's own instructions are.
+        inventory: The files of the workspace, if they were listed.
+        max_tokens: The limit of the run, of which instructions take a small part: every request
+            sends them again.
+    """
+    tokens = DEFAULT_INSTRUCTION_TOKENS
+    if max_tokens is not None:
+        tokens = min(tokens, max_tokens // _PART_OF_LIMIT)
+    user = _read_user_file(environment, tokens)
+    found = find_instructions(
+        filesystem, tokens=tokens - (0 if user is None else user.tokens), inventory=inventory
+    )
+    if user is not None or found:
+        _show(found, user, view)
+    return ProjectInstructionsSection(found, user=user)
+
+
+def user_instructions(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the user's own instructions, whether or not it exists."""
+    beside = user_file(environment)
+    return None if beside is None else beside.with_name(USER_FILE_NAME)
+
+
+def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionFile | None:
+    path = user_instructions(environment)
+    # under sudo the home may be unreadable: `os.path.exists` returns False, `Path.exists` raises
+    if path is None or not os.path.exists(path):  # noqa: PTH110 # Path.exists raises there
+        return None
+    try:
+        # the user's own file, so a link is followed
+        text = read_regular(path, _MAX_BYTES, follow_links=True).decode("utf-8-sig", "replace")
+    except OSError:
+        return None
+    found = cut_instructions(shorten_home(path), text, tokens=tokens)
+    return found if found.text else None
+
+
+def _show(found: ProjectInstructions, user: InstructionFile | None, view: View) -> None:
+    files = (*(() if user is None else (user,)), *found.files)
+    facts = {
+        "files": [
+            {"path": each.path, "tokens": each.tokens, "omitted_lines": each.omitted_lines}
+            for each in files
+        ],
+        "named": [each.path for each in found.named],
+        "tokens": sum(each.tokens for each in files),
+    }
+    quoted = [f"{display_path(each.path)} {_describe(each)}" for each in files]
+    named = [f"{display_path(each.path)} by name" for each in found.named]
+    view.emit("instructions", facts, escape_controls(f"instructions: {_join([*quoted, *named])}"))
+
+
+def _describe(file: InstructionFile) -> str:
+    cut = f", {file.omitted_lines:,} lines left out" if file.omitted_lines else ""
+    return f"({format_count(file.tokens, 'token')}{cut})"
+
+
+def _join(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+_SECONDS = 5.0  # for each command
+_INHERITED = ("HOME", "XDG_CONFIG_HOME")  # the user's own configuration: which owners are safe
+_SETTINGS = {"core.attributesFile": os.devnull}
+_VARIABLES = {"GIT_OPTIONAL_LOCKS": "0"}
+_FILTER_KEYS = ("clean", "smudge", "process")
+_PATH_FIELD = {"1": 8, "u": 10}  # the number of the path among the fields of a line
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryState:
+    """Where a repository is, and what differs from its last commit."""
+
+    branch: str | None
+    """None if no branch is checked out."""
+    commit: str | None
+    """The beginning of its id; None before the first commit."""
+    changes: tuple[str, ...] | None
+    """Two letters and a path for each, as `git status --short` prints them; None if unknown."""
+
+
+def read_repository(directory: Path, environment: Mapping[str, str]) -> RepositoryState | None:
+    """Return the state of the repository that a directory belongs to.
+
+    None if it belongs to none, or git is missing, refuses or takes too long.
+
+    Args:
+        directory: The workspace; programs in it are not used.
+        environment: The environment variables.
+    """
+    program = find_program("git", [directory])
+    if program is None:
+        return None
+    own = {name: environment[name] for name in _INHERITED if name in environment}
+    git = GitRunner(program, directory, own, _VARIABLES, _SETTINGS, _SECONDS)
+    place = _run(git, "rev-parse", "--show-toplevel", "--show-prefix")
+    if place is None:
+        return None
+    top, prefix = (*place.split("\n"), "", "")[:2]
+    # a configuration may name another directory as the one that belongs to the repository
+    if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(directory):  # noqa: PTH118 # the prefix may be empty
+        return None
+    filters = _filter_settings(git)
+    status = None
+    if filters is not None:
+        status = _run(replace(git, settings={**_SETTINGS, **filters}), *_STATUS)
+    return _read_head(git) if status is None else _parse_status(status, prefix)
+
+
+_STATUS = (
+    "status",
+    "--porcelain=v2",
+    "--branch",
+    "-z",
+    "--no-renames",
+    "--untracked-files=normal",
+    "--ignore-submodules=all",
+    "--",
+    ".",
+)
+
+
+def _run(git: GitRunner, *arguments: str) -> str | None:
+    """Return the output of a command; None if it fails or takes too long."""
+    try:
+        return os.fsdecode(git.run(*arguments))
+    except (CommitError, OSError, ValueError):
+        return None
+
+
+def _read_head(git: GitRunner) -> RepositoryState:
+    """Return the state without the changes, which take long in a large repository."""
+    branch = (_run(git, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD").strip()
+    commit = (_run(git, "rev-parse", "--short=7", "HEAD") or "").strip()
+    return RepositoryState(None if branch == "HEAD" else branch, commit or None, None)
+
+
+def _filter_settings(git: GitRunner) -> Mapping[str, str] | None:
+    """Return settings that switch off every filter; None if they cannot be listed.
+
+    A filter is a program that git would run on files that have changed.
+    """
+    # all settings: a pattern that finds nothing would be a failure
+    listed = _run(git, "config", "--list", "--name-only", "-z")
+    if listed is None:
+        return None
+    names = {
+        each.split(".", 1)[1].rpartition(".")[0]
+        for each in listed.split("\0")
+        if each.startswith("filter.") and each.count(".") > 1
+    }
+    settings = {f"filter.{name}.{key}": "" for name in names for key in _FILTER_KEYS}
+    return settings | {f"filter.{name}.required": "false" for name in names}
+
+
+def _parse_status(text: str, prefix: str) -> RepositoryState:
+    lines = text.split("\0")
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line.startswith("# "):
+            name, _, value = line.removeprefix("# ").partition(" ")
+            headers[name] = value
+    branch, commit = headers.get("branch.head", ""), headers.get("branch.oid", "")
+    return RepositoryState(
+        None if branch in ("", "(detached)") else branch,
+        None if commit in ("", "(initial)") else commit[:7],
+        tuple(_changes(lines, prefix)),
+    )
+
+
+def _changes(lines: Sequence[str], prefix: str) -> Iterator[str]:
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        if kind == "?":
+            yield f"?? {rest.removeprefix(prefix)}"
+        elif kind in _PATH_FIELD:
+            fields = line.split(" ", _PATH_FIELD[kind])
+            yield f"{fields[1].replace('.', ' ')} {fields[-1].removeprefix(prefix)}"
+
+
+_MAX_CHANGES = 20
+_MAX_NAMES = 60
+_MAX_CONFIG = 64 * 1024
+_VERSION = re.compile(r"^version(?:_info)?\s*=\s*(\d[\w.+-]{0,30})\s*$", re.MULTILINE)
+
+
+def environment_section(
+    original: Path,
+    filesystem: Filesystem,
+    clock: Clock,
+    environment: Mapping[str, str],
+    *,
+    sandbox: str | None,
+    has_digest: bool,
+) -> MarkdownSection[None]:
+    """Return a section about the surroundings of a run.
+
+    Args:
+        original: The directory that the user works in; its repository is described.
+        filesystem: The workspace.
+        clock: Tells the date.
+        environment: The environment variables.
+        sandbox: Where commands run; None if the model cannot run any.
+        has_digest: Whether the prompt has a digest, which shows the tree.
+    """
+    lines = [f"System: {_describe_system(sandbox)}", f"Date: {clock.now():%Y-%m-%d}"]
+    if sandbox != "podman":  # an image has its own
+        lines.append(f"Python: {_describe_python(original)}")
+    state = read_repository(original, environment)
+    if state is not None:
+        lines += _describe_repository(state)
+    if not has_digest:
+        lines += _describe_tree(filesystem)
+    text = "\n".join(lines)
+    return MarkdownSection[None](
+        title="Environment", key="environment", template=text.replace("$", "$$")
+    )
+
+
+def _describe_system(sandbox: str | None) -> str:
+    system, machine = platform.system(), platform.machine()
+    if sandbox == "podman":
+        return f"{system}, {machine}; commands run in a container"
+    try:
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        name = ""
+    return ", ".join(filter(None, (f"{system} {platform.release()}", name, machine)))
+
+
+def _describe_python(workspace: Path) -> str:
+    """Return the version of the workspace's virtual environment, or else of the user's Python."""
+    name = find_environment(str(workspace))
+    if name is not None:
+        try:
+            data = read_regular(workspace / name / "pyvenv.cfg", _MAX_CONFIG)
+        except OSError:
+            data = b""
+        version = _VERSION.search(data.decode("utf-8", "replace"))
+        if version is not None:
+            return f"{version[1]} in {name}/"
+    return platform.python_version()
+
+
+def _describe_repository(state: RepositoryState) -> Iterator[str]:
+    branch = "no branch" if state.branch is None else f"branch {quote_path(state.branch)}"
+    commit = "no commit yet" if state.commit is None else f"commit {state.commit}"
+    if state.changes is None:
+        yield f"Git: {branch}, {commit}"
+        return
+    number = len(state.changes)
+    changed = f"{count(number, 'path')} changed before you started:" if number else "no changes"
+    yield f"Git: {branch}, {commit}, {changed}"
+    for each in state.changes[:_MAX_CHANGES]:
+        yield f"  {each[:2]} {quote_path(each[3:])}"
+    if number > _MAX_CHANGES:
+        yield f"  and {number - _MAX_CHANGES:,} more"
+
+
+def _describe_tree(filesystem: Filesystem) -> Iterator[str]:
+    try:
+        entries = filesystem.list(".")
+    except OSError:
+        return
+    names = [f"{quote_path(each.name)}{'/' * each.is_directory}" for each in entries]
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    if names:
+        yield f"Top of the tree: {' '.join(names[:_MAX_NAMES])}{more}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weakincentives.cli.units import list_names
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, ReadableFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
+from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.posix import parents_of
 
 
@@ -53,16 +53,16 @@ def compare_copy(
     Args:
         files: The files of the copy.
         last: The earlier state.
-        recorded: The paths of a step; derived files that are not among them are left out.
+        recorded: The paths of a step; reproducible files that are not among them are left out.
         was_in_call: Whether the run was killed during a tool call.
     """
     snapshot = files.snapshot(tag="round began")
     now: ReadableFilesystem = files.view(snapshot)
     if recorded is not None:
-        derived = DerivedFiles(files)
+        reproducible = ReproducibleFiles(files)
         for path in recorded:
-            derived.keep(path)
-        now = SourceFilesystem(now, derived)
+            reproducible.keep(path)
+        now = SourceFilesystem(now, reproducible)
     changes = diff(last, now, renames=False).entries
     return CopyState(snapshot, without_parents(each.path for each in changes), was_in_call)
 

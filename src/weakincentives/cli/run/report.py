@@ -16,10 +16,14 @@ from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.network import describe_traffic, traffic_facts
-from weakincentives.cli.run.resolution import EXIT_FAILED, Resolution
-from weakincentives.cli.run.result import JobResult
-from weakincentives.cli.run.start import JobOptions, is_answered
+from weakincentives.cli.run.options import JobOptions, is_answered
+from weakincentives.cli.run.result import (
+    EXIT_FAILED,
+    JobResult,
+    Resolution,
+    describe_traffic,
+    traffic_facts,
+)
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE

@@ -1,20 +1,65 @@
 """Some of the changes of a run: by the options `--only` and `--skip`, or by questions.
 
-The questions are those of `git add --patch`: one for each hunk of a modified text file, and
-one for anything else that was changed.
+A question is about what was typed after it was shown. Those about changes are those of
+`git add --patch`: one for each hunk of a modified text file, and one for anything else.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from weakincentives.cli.run.diff_view import show_diff, show_hunk
-from weakincentives.cli.run.question import prompt
-from weakincentives.cli.terminal import echo
+from weakincentives.cli.signals import TerminatedError
+from weakincentives.cli.terminal import discard_typeahead, echo, read_line, read_pasted_lines
 from weakincentives.contrib.review import Hunk, Review
 from weakincentives.filesystem import Change
 from weakincentives.posix import display_path, parents_of
+
+
+def prompt(question: str, *, default: str = "") -> str:
+    """Return an answer typed after the question was shown; Abort if there is none."""
+    hint = f" [{default}]" if default else ""
+    while True:
+        if answer := read_text(f"{question}{hint}: ") or default:
+            return answer
+
+
+def wrap_options(options: Iterable[str]) -> str:
+    """Return the options as lines that end between words, with room for an answer."""
+    width = max(20, shutil.get_terminal_size().columns - len(": x "))
+    return textwrap.fill(", ".join(options), width, break_long_words=False, break_on_hyphens=False)
+
+
+def find_command(answer: str, names: Iterable[str]) -> str | None:
+    """Return the command that an answer is, or begins; a typo is none, and must not decide."""
+    return next((name for name in names if name.startswith(answer.lower())), None)
+
+
+def read_text(question: str) -> str:
+    """Return what is typed after the question was shown, and what was pasted with its words.
+
+    Raises:
+        Abort: The input has ended, or Ctrl-C was pressed.
+    """
+    discard_typeahead()
+    try:
+        echo(question, newline=False)  # here: somebody may press Ctrl-C as soon as it is shown
+        text = read_line()
+        if len(text.split()) > 1:
+            text += read_pasted_lines()
+    except TerminatedError:
+        raise
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    if not text:
+        raise click.Abort
+    return text.strip()
+
 
 _HELP = {
     "y": "apply this",

@@ -12,7 +12,7 @@ import click
 
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.diff_view import describe_diff, show_diff
-from weakincentives.cli.runs import LAST, complete_run, find_run
+from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import open_timeline, print_problem, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count, shorten_home
@@ -32,31 +32,10 @@ _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY}
 # --- restore ---
 
 
-@click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
-@click.option(
-    "--to",
-    "directory",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the files to DIR, a new or empty directory.",
-)
-@click.option(
-    "--archive",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the files to FILE, a new archive (.fs.zip).",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def restore(
     *, words: tuple[str, ...], directory: Path | None, archive: Path | None, as_json: bool
 ) -> None:
-    """Write the files as they were after a step, byte by byte, with permissions and links.
-
-    A STEP is a number, or @NAME for the newest step of a branch. RUN comes first; without it,
-    this is the newest run. Nothing that exists is overwritten: wink resume continues the run
-    itself, and wink review applies changes to the original.
-    """
+    """Write the files as they were after a step, byte by byte, with permissions and links."""
     run, steps = split_arguments(words, most=1, command="restore")
     target = directory or archive
     if not steps or target is None or (directory is not None and archive is not None):
@@ -115,25 +94,8 @@ def write_directory(files: SnapshotFilesystem, directory: Path) -> None:
 # --- export ---
 
 
-@click.command()
-@click.argument("run", default=LAST, shell_complete=complete_run)
-@click.option(
-    "--to",
-    "target",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    required=True,
-    help=f"FILE{SUFFIX} for all steps, FILE{_PAGE} for a page, or a directory for a dump.",
-)
-@click.option("--show-secrets", is_flag=True, help=f"Do not mask keys in FILE{_PAGE}.")
 def export(*, run: str, target: Path, show_secrets: bool) -> None:
-    """Write a run to one file to send, or as a session dump.
-
-    FILE.timeline has all steps: wink log, show, diff, restore, resume and debug read it. FILE.html
-    is a page for any browser, in which keys are masked. A directory gets the session and the files
-    at the end, ID.jsonl and ID.fs.zip. Reproducible and ignored files are in none of them unless
-    they were recorded. Nothing that exists is overwritten, except an earlier dump.
-    """
+    """Write a run to one file to send, or as a session dump."""
     if show_secrets and target.suffix != _PAGE:
         raise click.UsageError(f"--show-secrets needs --to FILE{_PAGE}; nothing else is masked")
     found = find_run(run, "steps")
@@ -165,17 +127,8 @@ def _write_dump(timeline: Timeline, directory: Path) -> Path:
 # --- diff ---
 
 
-@click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] [STEP [STEP]]")
-@click.option("--stat", is_flag=True, help="Only the changed files, with their numbers of lines.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the patch.")
 def diff(*, words: tuple[str, ...], stat: bool, as_json: bool) -> None:
-    """Print what changed in the files as a patch for git apply.
-
-    With one STEP, what that step changed; with two, what differs between them; without, what
-    the whole run changed. A STEP is a number, or @NAME for the newest step of a branch.
-    RUN comes first; without it, this is the newest run.
-    """
+    """Print what changed in the files as a patch for git apply."""
     run, steps = split_arguments(words, most=2, command="diff")
     with open_timeline(run) as timeline:
         numbers = [each.resolve(timeline) for each in steps]

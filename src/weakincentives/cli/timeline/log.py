@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from weakincentives.cli.run.diff_view import describe_diff
-from weakincentives.cli.runs import LAST, complete_run, find_run
+from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import (
     StepArgument,
     open_timeline,
@@ -49,17 +49,8 @@ _SHOWN_ELSEWHERE = frozenset(
 # --- log ---
 
 
-@click.command()
-@click.argument("run", default=LAST, shell_complete=complete_run)
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
-@click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
 def log(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None:
-    """List the steps of a run: prompts, answers and tool calls.
-
-    RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
-    default. A tool call marked ✗ failed and was rolled back.
-    """
+    """List the steps of a run: prompts, answers and tool calls."""
     with open_timeline(run) as timeline:
         wanted = [
             step.number
@@ -172,18 +163,8 @@ def _describe_files(timeline: Timeline, step: StepRecord) -> list[str]:
 # --- show ---
 
 
-@click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] [STEP[:PATH]]")
-@click.option("--file", "path", metavar="PATH", help="Print this file as it was after the step.")
-@click.option("--full", is_flag=True, help="Do not shorten long texts.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")
 def show(*, words: tuple[str, ...], path: str | None, full: bool, as_json: bool) -> None:
-    """Show a step: parameters and result, messages, slices, and the files that it changed.
-
-    A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
-    step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
-    without it, this is the newest run.
-    """
+    """Show a step: parameters and result, messages, slices, and the files that it changed."""
     run, steps = split_arguments(words, most=1, command="show")
     with open_timeline(run) as timeline:
         wanted = steps[0] if steps else StepArgument(str(timeline.last))
@@ -323,16 +304,8 @@ def _indent(text: str, *, full: bool, by: int = 2) -> Iterator[str]:
 # --- fork ---
 
 
-@click.command()
-@click.argument("words", nargs=-1, shell_complete=complete_run, metavar="[RUN] STEP")
-@click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def fork(*, words: tuple[str, ...], name: str | None, as_json: bool) -> None:
-    """Begin a branch after a step; wink resume RUN --at @NAME continues it.
-
-    The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
-    step of a branch. RUN comes first; without it, this is the newest run.
-    """
+    """Begin a branch after a step; wink resume RUN --at @NAME continues it."""
     run, steps = split_arguments(words, most=1, command="fork")
     found = find_run(run, "steps")
     with open_timeline(found) as timeline:

@@ -11,7 +11,7 @@ import click
 from weakincentives.cli import runs
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.recovery import compare_copy, without_parents
-from weakincentives.cli.run.resolution import EXIT_CONFLICT
+from weakincentives.cli.run.result import EXIT_CONFLICT
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.steps import (
     BY_USER,
@@ -24,31 +24,20 @@ from weakincentives.cli.steps import (
 from weakincentives.cli.terminal import echo, shorten
 from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy
-from weakincentives.contrib.review.records import open_files
+from weakincentives.contrib.review.records import open_files, read_record
 from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import Diff, HostFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.derived import DerivedFiles
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state
+from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.posix import display_path, parents_of
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
 _MAX_TITLE = 60
 
 
-@click.command(epilog="Exit codes: 0 done, 1 failed, 4 conflict, nothing was undone.")
-@click.argument("words", nargs=-1, shell_complete=runs.complete_run, metavar="[RUN] STEP")
-@click.option(
-    "--only", multiple=True, metavar="PATH", help="Undo only at and below PATH; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def undo(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> None:
-    """Undo a step of a run in its working copy; later steps are kept.
-
-    A path is restored only if it still is as the step left it; else nothing changes, and the
-    paths are named. Of a command that was rolled back, this restores what the rollback displaced.
-    An undo is a step too: undo it to redo. RUN comes first; without it, this is the newest run.
-    """
+    """Undo a step of a run in its working copy; later steps are kept."""
     run, steps = split_arguments(words, most=1, command="undo")
     found = runs.find_run(run, "steps")
     with open_timeline(found) as timeline:
@@ -127,18 +116,25 @@ class _StepUndo:
         return paths, (), self._record(f"undo of step {self.number}", self.number)
 
     def find_author(self, path: str) -> tuple[int | None, str]:
-        """Return the step that changed a path since, if it was one; and who did, in words."""
-        for number in reversed(self.timeline.ancestors(self.head)):
-            step = self.timeline.step(number)
-            if number > self.number and path in map(display_path, step.paths):
-                return number, f"step {number} ({shorten(step.title, _MAX_TITLE)})"
-        return None, "you, outside of the steps"
+        """Return the step that changed a path since, if it was one; and who did, in words.
+
+        The first that left it as it is: an undo and what it undid would take turns forever.
+        """
+        steps = [each for each in self.timeline.ancestors(self.head) if each > self.number]
+        steps = [
+            each for each in steps if path in map(display_path, self.timeline.step(each).paths)
+        ]
+        states = [entry_state(self.timeline.files(each), path) for each in steps]
+        if not steps:
+            return None, "you, outside of the steps"
+        number = steps[states.index(states[-1])]
+        return number, f"step {number} ({shorten(self.timeline.step(number).title, _MAX_TITLE)})"
 
     def _find_states(self) -> tuple[SnapshotFilesystem, SnapshotFilesystem]:
         """Return the files before the step and after it."""
-        record = runs.read_run(self.copy.place)
-        if record is not None and self.number in record.displaced:  # the step is a rollback
-            before, after = record.displaced[self.number]
+        displaced = read_record(self.copy.place).displaced
+        if self.number in displaced:  # the step is a rollback
+            before, after = displaced[self.number]
             return self.files.view(before), self.files.view(after)
         parent = self.timeline.step(self.number).parent
         if parent is None:
@@ -169,7 +165,7 @@ class _StepUndo:
             title=title,
             details={BY_USER: True},
             undoes=undoes,
-            leave_out=DerivedFiles(self.files),
+            leave_out=ReproducibleFiles(self.files),
         )
         recorder.close()
         self.timeline.refresh()

@@ -1,0 +1,421 @@
+"""Options of a run: how it is called, what is attached to its task, and how a round begins.
+
+An attached text is quoted in the message after the task; a picture is sent as a picture, and a
+line in the message names it.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+from weakincentives.adapters import (
+    EFFORTS,
+    PROVIDERS,
+    AssistantMessage,
+    Message,
+    RunOptions,
+    UserMessage,
+)
+from weakincentives.cli.config import (
+    AUTO,
+    DIALECT_CHOICES,
+    ENGINE_CHOICES,
+    SANDBOX_CHOICES,
+    Settings,
+    describe_server,
+)
+from weakincentives.cli.run.action import action_options
+from weakincentives.cli.run.sandbox import (
+    NO_COMMANDS,
+    RunSandbox,
+    resolve_engine,
+    resolve_sandbox,
+    resolve_variables,
+)
+from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
+from weakincentives.cli.state import ConfigError
+from weakincentives.contrib.digest.budget import format_size, quote_path
+from weakincentives.contrib.review import WorkingCopy
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
+from weakincentives.filesystem import FilesystemSnapshot
+from weakincentives.prompt import Media, quote_data
+from weakincentives.runtime.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STANDARD_INPUT = "-"
+"""The argument that stands for standard input."""
+MAX_TEXT = 400_000
+"""Bytes of all attached texts together."""
+MAX_PICTURE = 5 * 1024 * 1024
+"""Bytes of one picture: what providers take."""
+MAX_PICTURES = 20
+"""Pictures of one task."""
+_TAG = "attachment"
+_PROVIDERS = ", ".join(f"{each}:MODEL" for each in PROVIDERS)
+_PICTURES = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A text or a picture, with its name for the model."""
+
+    name: str
+    data: bytes
+    media_type: str | None = None
+    """None for a text."""
+
+    @property
+    def label(self) -> str:
+        """A line that stands for a picture where only text is shown."""
+        return f"[image {quote_path(self.name)}, {format_size(len(self.data))}]"
+
+    def __str__(self) -> str:
+        """Return the text for the message."""
+        if self.media_type is not None:
+            return self.label
+        text = self.data.decode("utf-8-sig")
+        return f"{quote_path(self.name)}:\n{quote_data(text, name=_TAG)}"
+
+
+def load_attachments(paths: Iterable[str], *, is_stdin_used: bool = False) -> list[Attachment]:
+    """Read the files that a user attaches.
+
+    Args:
+        paths: The paths; `-` is standard input.
+        is_stdin_used: Whether the task is read from standard input.
+
+    Raises:
+        ConfigError: One cannot be read, or is neither text nor a picture, or is too large.
+    """
+    found: list[Attachment] = []
+    for path in paths:
+        if path == STANDARD_INPUT and is_stdin_used:
+            raise ConfigError("Standard input is read once: for the task, or for --attach -")
+        is_stdin_used = is_stdin_used or path == STANDARD_INPUT
+        found.append(_create_attachment(path, _read(path)))
+    size = sum(len(each.data) for each in found if each.media_type is None)
+    if size > MAX_TEXT:
+        raise ConfigError(
+            f"--attach: {format_size(size)} of text are more than the {format_size(MAX_TEXT)} that"
+            " fit into a message; put it into the workspace, where the model can search it"
+        )
+    if sum(each.media_type is not None for each in found) > MAX_PICTURES:
+        raise ConfigError(f"--attach: more than {MAX_PICTURES} pictures; leave some out")
+    return found
+
+
+def add_attachments(
+    messages: Sequence[Message], attachments: Sequence[Attachment]
+) -> Sequence[Message]:
+    """Return a conversation with attachments in its last message.
+
+    That message must be the user's.
+    """
+    last = messages[-1] if attachments else None
+    if not isinstance(last, UserMessage):
+        return messages
+    text = "\n\n".join((last.text, "Attached:", *map(str, attachments)))
+    media = tuple(
+        Media(each.media_type, each.data) for each in attachments if each.media_type is not None
+    )
+    return [*messages[:-1], replace(last, text=text, media=(*last.media, *media))]
+
+
+def _create_attachment(path: str, data: bytes) -> Attachment:
+    name = "standard input" if path == STANDARD_INPUT else path
+    kind = next((kind for magic, kind in _PICTURES if magic.match(data)), None)
+    if kind is not None:
+        if len(data) > MAX_PICTURE:
+            raise ConfigError(
+                f"--attach: the picture is larger than {format_size(MAX_PICTURE)}: {name!r};"
+                " make it smaller"
+            )
+        return Attachment(name, data, kind)
+    if data.startswith(b"%PDF-"):
+        raise ConfigError(
+            f"--attach: PDF is not supported: {name!r}; convert it, for example with pdftotext"
+        )
+    try:
+        is_text = "\0" not in data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise ConfigError(
+            f"--attach: neither UTF-8 text nor a PNG, JPEG, GIF or WebP picture: {name!r}"
+        )
+    return Attachment(name, data)
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, as far as any attachment can be long."""
+    try:
+        if path == STANDARD_INPUT:
+            return _read_bounded(_standard_input(), path)
+        # not only regular files: a shell's <(command) is a pipe
+        with Path(path).open("rb") as stream:
+            return _read_bounded(stream, path)
+    except OSError as error:
+        raise ConfigError(f"--attach: {error.strerror}: {path!r}") from error
+
+
+def _read_bounded(stream: IO[bytes], path: str) -> bytes:
+    limit = max(MAX_TEXT, MAX_PICTURE)
+    data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise ConfigError(
+            f"--attach: larger than {format_size(limit)}: {path!r}; put it into the workspace"
+        )
+    return data
+
+
+def _standard_input() -> IO[bytes]:
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        raise ConfigError("--attach -: standard input is closed")
+    if sys.stdin.isatty():
+        raise ConfigError("--attach -: standard input is a terminal; pipe something into wink")
+    return sys.stdin.buffer
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The task and its limits; None means unlimited."""
+
+    task: str
+    dialect: DialectName
+    attachments: tuple[Attachment, ...] = ()
+    """Texts and pictures that are sent with the task."""
+    sandbox: RunSandbox = NO_COMMANDS
+    engine: str | None = None
+    """The engine that evaluates code; None if the model cannot."""
+    max_tokens: int | None = None
+    model_options: RunOptions = field(default_factory=RunOptions)
+    """Steps, context window, temperature and effort."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Variables for the model's commands."""
+    test: TestCommand | None = None
+    """The command that decides whether the run succeeded."""
+    command_seconds: float = MAX_SHELL_SECONDS
+    """The time limit of each command."""
+    seconds: float | None = None
+    steps: Path | None = None
+    """Where the steps are recorded; None if they are not."""
+    dump: Path | None = None
+    """The directory for a dump of session and files at the end; None for no dump."""
+    dump_all: bool = False
+    """Whether reproducible files are dumped and recorded too."""
+    digest: bool = True
+    """Whether the prompt has a digest of the workspace."""
+    instructions: bool = True
+    """Whether the prompt has the instructions of the project and the user."""
+    origin: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings to record with the run, as the user gave them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a round begins: a locked copy, a session, and what was before."""
+
+    copy: WorkingCopy
+    session: Session
+    messages: tuple[Message, ...] | None = None
+    """The conversation, with what the model shall do next; None in a new run."""
+    step: int | None = None
+    """The last step before; None if none is recorded."""
+    branch: str | None = None
+    instruction: str | None = None
+    """What the user said last, if it is not recorded yet."""
+    title: str | None = None
+    """What the user or an interrupted call did since then, if anything."""
+    since: FilesystemSnapshot | None = None
+    """The files of the copy when the last instruction was given; None if that was the task."""
+
+
+def is_answered(messages: Sequence[Message]) -> bool:
+    """Return whether a conversation can only continue with something new from the user."""
+    last = messages[-1] if messages else None
+    return last is None or (isinstance(last, AssistantMessage) and not last.tool_calls)
+
+
+def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """Return a conversation with what the user says next.
+
+    Some providers reject two messages of the user in a row, so the last one is extended.
+    """
+    last = messages[-1] if messages else None
+    if isinstance(last, UserMessage):
+        return (*messages[:-1], replace(last, text=f"{last.text}\n\n{text}"))
+    return (*messages, UserMessage(text))
+
+
+# --- the command line ---
+
+
+def run_options(command: F) -> F:
+    """Add the options that `wink run` and `wink resume` share."""
+    options = (
+        click.option(
+            "--attach",
+            multiple=True,
+            metavar="FILE",
+            help="Send a text file or picture with the task; - is standard input; repeatable.",
+        ),
+        click.option(
+            "--model",
+            metavar="NAME",
+            help=f"{_PROVIDERS}, or scripted:FILE for a script.",
+        ),
+        click.option(
+            "--dialect",
+            type=click.Choice(DIALECT_CHOICES),
+            help="Tool names to offer; auto picks them by model.",
+        ),
+        click.option(
+            "--effort",
+            type=click.Choice(EFFORTS),
+            help="How much the model reasons; by default the provider decides.",
+        ),
+        click.option(
+            "--temperature",
+            metavar="NUMBER",
+            help="Sampling temperature; by default the provider decides.",
+        ),
+        click.option(
+            "--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k."
+        ),
+        click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
+        click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100."),
+        click.option(
+            "--context-window",
+            metavar="N",
+            help="Tokens that the model takes, such as 32k; known for common models. Before they"
+            " are reached, old tool results are left out and old turns summarized.",
+        ),
+        click.option(
+            "--sandbox",
+            type=click.Choice(SANDBOX_CHOICES),
+            help="Where the model's commands run; by default isolated where that works, else"
+            " nowhere.",
+        ),
+        click.option(
+            "--evaluate",
+            type=click.Choice(ENGINE_CHOICES),
+            is_flag=False,
+            flag_value=AUTO,
+            help="Let the model run Python code; optionally name the engine.",
+        ),
+        click.option(
+            "--command-timeout",
+            metavar="TIME",
+            help="Time limit of each command of the model; by default 2m.",
+        ),
+        click.option(
+            "--test-cmd",
+            metavar="COMMAND",
+            help="Run this when the model is done; a failure goes back to it.",
+        ),
+        click.option(
+            "--test-rounds",
+            metavar="N",
+            help="How often a failure of --test-cmd goes back to the model; by default 3.",
+        ),
+        click.option(
+            "--env",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Set a variable for the model's commands, or pass on yours; repeatable.",
+        ),
+        click.option(
+            "--allow-host",
+            multiple=True,
+            metavar="HOST",
+            help="Let the model's commands reach this host, such as pypi.org; repeatable.",
+        ),
+        click.option(
+            "--digest/--no-digest",
+            default=None,
+            help="Start the prompt with a digest of the files (default: on).",
+        ),
+        click.option(
+            "--project-instructions/--no-project-instructions",
+            default=None,
+            help="Put AGENTS.md, CLAUDE.md and the like into the prompt (default: on).",
+        ),
+        click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
+        click.option(
+            "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
+        ),
+        action_options,
+        click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
+        click.option("--quiet", is_flag=True, help="Print nothing during the run."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def resolve_options(
+    task: str, settings: Settings, dialect: DialectName, original: Path
+) -> JobOptions:
+    """Return the options of a run in its settings.
+
+    Raises:
+        ConfigError: The sandbox, the engine or a variable cannot be used here.
+    """
+    sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
+    return JobOptions(
+        task,
+        dialect,
+        sandbox=sandbox,
+        engine=resolve_engine(settings["evaluate"]),
+        max_tokens=settings["max_tokens"],
+        model_options=_model_options(settings),
+        env=resolve_variables(settings["env"] or (), os.environ),
+        test=_test_command(settings, sandbox),
+        command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
+        seconds=settings["deadline"],
+        dump=None if settings["dump"] is None else Path(settings["dump"]).expanduser().absolute(),
+        dump_all=settings["dump_all"] is True,
+        digest=settings["digest"] is not False,
+        instructions=settings["project_instructions"] is not False,
+        origin=_describe_model(settings),
+    )
+
+
+def _test_command(settings: Settings, sandbox: RunSandbox) -> TestCommand | None:
+    line = settings["test_cmd"]
+    if line is None:
+        return None
+    if sandbox.name is None:
+        reason = f" {sandbox.reason}" if sandbox.reason else ""
+        raise ConfigError(
+            f"--test-cmd needs a sandbox to run in; choose one with --sandbox.{reason}"
+        )
+    return TestCommand(line, settings["test_rounds"] or DEFAULT_TEST_ROUNDS)
+
+
+def _model_options(settings: Settings) -> RunOptions:
+    return RunOptions(
+        max_steps=settings["max_steps"] or RunOptions().max_steps,
+        context_window=settings["context_window"],
+        temperature=settings["temperature"],
+        effort=settings["effort"],
+    )
+
+
+def _describe_model(settings: Settings) -> dict[str, object]:
+    """Return the model as the user named it, and its server without credentials."""
+    return {"model": settings["model"], "base_url": describe_server(settings["base_url"])}

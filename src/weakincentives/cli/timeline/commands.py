@@ -1,0 +1,149 @@
+"""The arguments of the commands that look at the steps of a run.
+
+What does their work is imported when one of them runs: help and errors of usage come at once.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _defer(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports another one when it is called."""
+
+    def call(*arguments: object, **options: object) -> Any:
+        found = import_module(f"weakincentives.cli.{module}")
+        return getattr(found, name)(*arguments, **options)
+
+    return call
+
+
+_complete_run = _defer("runs", "complete_run")
+_run = click.argument("run", default="last", shell_complete=_complete_run)
+_words = partial(click.argument, "words", nargs=-1, shell_complete=_complete_run)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_file = click.Path(path_type=Path)
+
+
+@click.command()
+@_run
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
+@click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
+def log(**options: Any) -> None:
+    """List the steps of a run: prompts, answers and tool calls.
+
+    RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
+    default. A tool call marked ✗ failed and was rolled back.
+    """
+    _defer("timeline.log", "log")(**options)
+
+
+@click.command()
+@_words(metavar="[RUN] [STEP[:PATH]]")
+@click.option("--file", "path", metavar="PATH", help="Print this file as it was after the step.")
+@click.option("--full", is_flag=True, help="Do not shorten long texts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")
+def show(**options: Any) -> None:
+    """Show a step: parameters and result, messages, slices, and the files that it changed.
+
+    A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
+    step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
+    without it, this is the newest run.
+    """
+    _defer("timeline.log", "show")(**options)
+
+
+@click.command()
+@_words(metavar="[RUN] STEP")
+@click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
+@_json
+def fork(**options: Any) -> None:
+    """Begin a branch after a step; wink resume RUN --at @NAME continues it.
+
+    The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
+    step of a branch. RUN comes first; without it, this is the newest run.
+    """
+    _defer("timeline.log", "fork")(**options)
+
+
+@click.command()
+@_words(metavar="[RUN] STEP")
+@click.option(
+    "--to",
+    "directory",
+    type=_file,
+    metavar="DIR",
+    help="Write the files to DIR, a new or empty directory.",
+)
+@click.option(
+    "--archive",
+    type=_file,
+    metavar="FILE",
+    help="Write the files to FILE, a new archive (.fs.zip).",
+)
+@_json
+def restore(**options: Any) -> None:
+    """Write the files as they were after a step, byte by byte, with permissions and links.
+
+    A STEP is a number, or @NAME for the newest step of a branch. RUN comes first; without it,
+    this is the newest run. Nothing that exists is overwritten: wink resume continues the run
+    itself, and wink review applies changes to the original.
+    """
+    _defer("timeline.export", "restore")(**options)
+
+
+@click.command()
+@_run
+@click.option(
+    "--to",
+    "target",
+    type=_file,
+    metavar="PATH",
+    required=True,
+    help="FILE.timeline for all steps, FILE.html for a page, or a directory for a dump.",
+)
+@click.option("--show-secrets", is_flag=True, help="Do not mask keys in FILE.html.")
+def export(**options: Any) -> None:
+    """Write a run to one file to send, or as a session dump.
+
+    FILE.timeline has all steps: wink log, show, diff, restore, resume and debug read it. FILE.html
+    is a page for any browser, in which keys are masked. A directory gets the session and the files
+    at the end, ID.jsonl and ID.fs.zip. Reproducible and ignored files are in none of them unless
+    they were recorded. Nothing that exists is overwritten, except an earlier dump.
+    """
+    _defer("timeline.export", "export")(**options)
+
+
+@click.command()
+@_words(metavar="[RUN] [STEP [STEP]]")
+@click.option("--stat", is_flag=True, help="Only the changed files, with their numbers of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the patch.")
+def diff(**options: Any) -> None:
+    """Print what changed in the files as a patch for git apply.
+
+    With one STEP, what that step changed; with two, what differs between them; without, what
+    the whole run changed. A STEP is a number, or @NAME for the newest step of a branch.
+    RUN comes first; without it, this is the newest run.
+    """
+    _defer("timeline.export", "diff")(**options)
+
+
+@click.command(epilog="Exit codes: 0 done, 1 failed, 4 conflict, nothing was undone.")
+@_words(metavar="[RUN] STEP")
+@click.option(
+    "--only", multiple=True, metavar="PATH", help="Undo only at and below PATH; repeatable."
+)
+@_json
+def undo(**options: Any) -> None:
+    """Undo a step of a run in its working copy; later steps are kept.
+
+    A path is restored only if it still is as the step left it; else nothing changes, and the
+    paths are named. Of a command that was rolled back, this restores what the rollback displaced.
+    An undo is a step too: undo it to redo. RUN comes first; without it, this is the newest run.
+    """
+    _defer("timeline.undo", "undo")(**options)
