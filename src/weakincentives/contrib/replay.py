@@ -165,7 +165,7 @@ def replay(
     difference = None
     with Timeline(path) as timeline:
         for prompt, calls in _segments(timeline):
-            with _Workspace(timeline, prompt, create_prompt, sandbox) as workspace:
+            with _ReplayedWorkspace(timeline, prompt, create_prompt, sandbox) as workspace:
                 for step in calls:
                     if workspace.can_run(step):
                         replayed.append(step.number)
@@ -203,7 +203,7 @@ def _segments(timeline: Timeline) -> Iterator[tuple[StepRecord, list[StepRecord]
         yield prompt, calls
 
 
-class _Workspace:
+class _ReplayedWorkspace:
     """The files, the session and the tools of one prompt, in a temporary place."""
 
     def __init__(
@@ -225,7 +225,7 @@ class _Workspace:
             self._run = cast("Mapping[str, Any]", run)
         self._original = str(self._run.get("workspace") or "")
 
-    def __enter__(self) -> "_Workspace":
+    def __enter__(self) -> "_ReplayedWorkspace":
         with ExitStack() as stack:
             self._place = Path(stack.enter_context(TemporaryDirectory(prefix="wink-replay-")))
             self._files = stack.enter_context(self._create_filesystem())

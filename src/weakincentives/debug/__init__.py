@@ -5,8 +5,8 @@
 
 from weakincentives.debug.export import export_page
 from weakincentives.debug.recording import RecordedSession, RecordingError
-from weakincentives.debug.secrets import mask_secrets
 from weakincentives.debug.store import SnapshotStore
+from weakincentives.redaction import mask_secrets
 
 __all__ = [
     "RecordedSession",

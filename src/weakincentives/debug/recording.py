@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from weakincentives.errors import WinkError
@@ -15,18 +15,17 @@ from weakincentives.filesystem import Diff, InMemoryFilesystem, ReadableFilesyst
 from weakincentives.filesystem.archive import ArchiveError, ArchiveFilesystem
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
 from weakincentives.runtime.session import DumpError
-from weakincentives.runtime.session.dump_format import DumpFiles, DumpHeader, open_dump
+from weakincentives.runtime.session.dump_format import DumpFiles, read_dump
 from weakincentives.runtime.timeline import (
     SUFFIX,
     StepRecord,
     StoredSession,
-    StoredSlice,
     Timeline,
     TimelineError,
     has_steps,
     steps_file,
 )
-from weakincentives.serde import SerdeError, decode
+from weakincentives.serde import SerdeError
 
 TEXT_SUFFIX = ".jsonl"
 _RUN_HISTORY = "history"  # in the directory of a run
@@ -35,48 +34,6 @@ SUFFIXES = (SUFFIX, ARCHIVE_SUFFIX, TEXT_SUFFIX)
 
 class RecordingError(WinkError, ValueError):
     """Nothing to show: there is no session at a path, or it cannot be read."""
-
-
-class Recording(Protocol):
-    """The steps of a session, with the files, slices and messages at each of them."""
-
-    @property
-    def problem(self) -> str | None:
-        """What is missing because a file was cut off or damaged."""
-        ...
-
-    @property
-    def steps(self) -> Sequence[StepRecord]:
-        """The steps, in the order in which they were recorded."""
-        ...
-
-    def refresh(self) -> int:
-        """Read the steps that were recorded since; return how many."""
-        ...
-
-    def step(self, number: int) -> StepRecord:
-        """Return the step with this number."""
-        ...
-
-    def files(self, number: int) -> ReadableFilesystem:
-        """Return the files as they were after a step."""
-        ...
-
-    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
-        """Return the sessions after a step as data, parents first."""
-        ...
-
-    def messages(self, number: int) -> Sequence[Any]:
-        """Return the conversation after a step, as JSON values."""
-        ...
-
-    def diff(self, before: int, after: int) -> Diff:
-        """Return what changed in the files from one step to another."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +104,77 @@ def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
     return [session]
 
 
+class LastState:
+    """A dump without a timeline: one step, with the last state of session and files."""
+
+    def __init__(self, files: SessionFiles) -> None:
+        """Read the dump; its archive is verified.
+
+        Raises:
+            DumpError: It is damaged, or its two files belong to different dumps.
+            ArchiveError: The archive is damaged.
+        """
+        self.problem: str | None = "There is no timeline beside this dump: only its last state"
+        self._sessions: dict[UUID, StoredSession] = {}
+        self._files: ArchiveFilesystem | InMemoryFilesystem = InMemoryFilesystem()
+        date: datetime | None = None
+        if files.text.is_file():
+            header, stored = read_dump(DumpFiles(files.text))
+            date, self._sessions = header.created_at, {each.session_id: each for each in stored}
+        if files.archive.is_file():
+            self._files = archive = ArchiveFilesystem(files.archive)
+            date = date or archive.manifest.created_at
+        if date is None:
+            raise RecordingError(f"No session dump: {str(files.text)!r}")
+        self._step = StepRecord(1, None, "end", date, "last state of the session")
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The only step."""
+        return (self._step,)
+
+    def refresh(self) -> int:
+        """Do nothing: a dump does not grow."""
+        return 0
+
+    def step(self, number: int) -> StepRecord:
+        """Return the only step.
+
+        Raises:
+            TimelineError: Another one is wanted.
+        """
+        if number != 1:
+            raise TimelineError(f"There is no step {number}: a dump has its last state only")
+        return self._step
+
+    def files(self, number: int) -> ReadableFilesystem:
+        """Return the files."""
+        del number
+        return self._files
+
+    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+        """Return the sessions as data."""
+        del number
+        return self._sessions
+
+    def messages(self, number: int) -> Sequence[Any]:
+        """Return nothing: a dump has no conversation."""
+        del number
+        return ()
+
+    def diff(self, before: int, after: int) -> Diff:
+        """Return no changes."""
+        return diff(self.files(before), self.files(after), path=[])
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._files.close()
+
+
+Recording: TypeAlias = Timeline | LastState
+"""The steps of a session, with the files, slices and messages at each of them."""
+
+
 class RecordedSession:
     """A session whose files are opened when they are needed; one thread at a time uses it."""
 
@@ -209,106 +237,6 @@ class RecordedSession:
         if self.files.timeline.exists():
             return Timeline(self.files.timeline)
         return LastState(self.files)
-
-
-class LastState:
-    """A dump without a timeline: one step, with the last state of session and files."""
-
-    def __init__(self, files: SessionFiles) -> None:
-        """Read the dump; its archive is verified.
-
-        Raises:
-            DumpError: It is damaged, or its two files belong to different dumps.
-            ArchiveError: The archive is damaged.
-        """
-        self.problem: str | None = "There is no timeline beside this dump: only its last state"
-        self._sessions: dict[UUID, StoredSession] = {}
-        self._files: ArchiveFilesystem | InMemoryFilesystem = InMemoryFilesystem()
-        date: datetime | None = None
-        if files.text.is_file():
-            date, self._sessions = read_sessions(files.text)
-        if files.archive.is_file():
-            self._files = archive = ArchiveFilesystem(files.archive)
-            date = date or archive.manifest.created_at
-        if date is None:
-            raise RecordingError(f"No session dump: {str(files.text)!r}")
-        self._step = StepRecord(1, None, "end", date, "last state of the session")
-
-    @property
-    def steps(self) -> Sequence[StepRecord]:
-        """The only step."""
-        return (self._step,)
-
-    def refresh(self) -> int:
-        """Do nothing: a dump does not grow."""
-        return 0
-
-    def step(self, number: int) -> StepRecord:
-        """Return the only step.
-
-        Raises:
-            TimelineError: Another one is wanted.
-        """
-        if number != 1:
-            raise TimelineError(f"There is no step {number}: a dump has its last state only")
-        return self._step
-
-    def files(self, number: int) -> ReadableFilesystem:
-        """Return the files."""
-        del number
-        return self._files
-
-    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
-        """Return the sessions as data."""
-        del number
-        return self._sessions
-
-    def messages(self, number: int) -> Sequence[Any]:
-        """Return nothing: a dump has no conversation."""
-        del number
-        return ()
-
-    def diff(self, before: int, after: int) -> Diff:
-        """Return no changes."""
-        return diff(self.files(before), self.files(after), path=[])
-
-    def close(self) -> None:
-        """Close the archive."""
-        self._files.close()
-
-
-def read_sessions(path: Path) -> tuple[datetime, dict[UUID, StoredSession]]:
-    """Return the date of a dump and its sessions as data; nothing that it names is imported.
-
-    Raises:
-        DumpError: It is damaged, or its archive belongs to another dump.
-    """
-    place, header = DumpFiles(path).find(text_only=False)
-    found: dict[UUID, StoredSession] = {}
-    with open_dump(place) as file:
-        file.readline()
-        for number, line in enumerate(file):
-            if number >= len(header.sessions):
-                raise DumpError(f"Dump continues after its last session: {str(path)!r}")
-            session = _stored_session(header, number, decode(line, dict[str, Any]))
-            found[session.session_id] = session
-    if len(found) != len(header.sessions):
-        count = len(header.sessions)
-        raise DumpError(f"Dump is truncated after {len(found)} of {count} sessions: {str(path)!r}")
-    return header.created_at, found
-
-
-def _stored_session(header: DumpHeader, number: int, data: Mapping[str, Any]) -> StoredSession:
-    known = header.sessions[number]
-    parent = None if known.parent is None else header.sessions[known.parent].session_id
-    slices: dict[str, StoredSlice] = {}
-    try:
-        for each in data["slices"]:
-            items = cast("list[Any]", each["items"])
-            slices[str(each["type"])] = StoredSlice(bool(each["log"]), list(items))
-    except (KeyError, TypeError) as error:
-        raise DumpError(f"Line {number + 2} of the dump is damaged: {error!r}") from error
-    return StoredSession(known.session_id, parent, known.created_at, known.tags, slices)
 
 
 def _modified_at(session: SessionFiles) -> tuple[float, str]:

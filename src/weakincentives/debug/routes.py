@@ -78,12 +78,11 @@ class Routes:
             Route("/api/filesystem/file", self._handler(self._filesystem_file)),
         ]
 
-    def _handler(
-        self, answer: Callable[[Request, Parameters], Response]
-    ) -> Callable[[Request], Response]:
+    def _handler(self, answer: Callable[[Parameters], Any]) -> Callable[[Request], Response]:
         def handle(request: Request) -> Response:
             try:
-                return answer(request, _parameters(request))
+                found = answer(_parameters(request))
+                return found if isinstance(found, Response) else _json(found)
             except (NotFoundError, RecordingError, FileNotFoundError) as error:
                 return error_response(HTTPStatus.NOT_FOUND, _describe(error))
             except (WinkError, OSError, ValueError) as error:
@@ -92,21 +91,20 @@ class Routes:
         return handle
 
     def _step_handler(self, answer: _Answer) -> Callable[[Request], Response]:
-        def respond(request: Request, given: Parameters) -> Response:
+        def respond(given: Parameters) -> Any:
             session = self._session(given)
             with session.lock:
-                view, number = _open_step(session, request)
-                return _json(answer(view, number, given))
+                return answer(*_open_step(session, given), given)
 
         return self._handler(respond)
 
     def _session(self, given: Parameters, key: str = "session") -> RecordedSession:
         return self._store.session(given.get(key))
 
-    def _sessions(self, request: Request, given: Parameters) -> Response:
-        del request, given
+    def _sessions(self, given: Parameters) -> Any:
+        del given
         self._store.refresh()
-        return _json([self._summary(each) for each in self._store.sessions])
+        return [self._summary(each) for each in self._store.sessions]
 
     def _summary(self, session: RecordedSession) -> dict[str, Any]:
         """Return a session for the list; one that cannot be read says why.
@@ -127,16 +125,14 @@ class Routes:
                 session.close()
             return found
 
-    def _steps(self, request: Request, given: Parameters) -> Response:
-        del request
+    def _steps(self, given: Parameters) -> Any:
         session = self._session(given)
         with session.lock:
             view = SessionView(session, session.open())
             since = max(0, _number(given, "since", 0))
-            return _json({"session": view.summary(), "steps": view.rows(since)})
+            return {"session": view.summary(), "steps": view.rows(since)}
 
-    def _search(self, request: Request, given: Parameters) -> Response:
-        del request
+    def _search(self, given: Parameters) -> Any:
         text = _required(given, "q")
         if not text.strip() or len(text) > _MAX_QUERY:
             raise ValueError(f"q must have 1 to {_MAX_QUERY} characters")
@@ -145,10 +141,9 @@ class Routes:
             view = SessionView(session, session.open())
             number = _number(given, "step", len(view.recording.steps))
             _check_step(view, number)
-            return _json(view.search(text, number))
+            return view.search(text, number)
 
-    def _compare(self, request: Request, given: Parameters) -> Response:
-        del request
+    def _compare(self, given: Parameters) -> Any:
         sessions = [self._session(given, key) for key in ("a", "b")]
         first, second = sorted(sessions, key=lambda each: each.name)
         with first.lock, second.lock:  # always in this order, or two requests block each other
@@ -159,24 +154,24 @@ class Routes:
             ]
             for view, end in zip(views, ends, strict=True):
                 _check_step(view, end)
-            return _json(compare(views[0], views[1], (ends[0], ends[1])))
+            return compare(views[0], views[1], (ends[0], ends[1]))
 
-    def _raw(self, request: Request, given: Parameters) -> Response:
+    def _raw(self, given: Parameters) -> Any:
         session = self._session(given)
         with session.lock:
-            view, number = _open_step(session, request)
+            view, number = _open_step(session, given)
             if "path" not in given:
-                return _json(to_builtins(view.recording.step(number)))
+                return to_builtins(view.recording.step(number))
             return _download(view.recording.files(number), given["path"])
 
-    def _archive(self, request: Request, given: Parameters) -> Response:
+    def _archive(self, given: Parameters) -> Any:
         session = self._session(given)
         descriptor, name = tempfile.mkstemp(prefix="wink-debug-", suffix=".zip")
         os.close(descriptor)
         place = Path(name)
         try:
             with session.lock:
-                view, number = _open_step(session, request)
+                view, number = _open_step(session, given)
                 date = view.recording.step(number).created_at
                 export_archive(view.recording.files(number), place, created_at=date)
         except BaseException:
@@ -189,37 +184,35 @@ class Routes:
             background=BackgroundTask(place.unlink),
         )
 
-    def _export(self, request: Request, given: Parameters) -> Response:
-        del request
+    def _export(self, given: Parameters) -> Any:
         session = self._session(given)
         with session.lock:
             page = render_page(session, show_secrets=given.get("secrets") == "show")
         headers = {"Content-Disposition": _attachment(f"{session.name}.html")}
         return Response(page, media_type="application/octet-stream", headers=headers)
 
-    def _filesystem_meta(self, request: Request, given: Parameters) -> Response:
-        del request, given
+    def _filesystem_meta(self, given: Parameters) -> Any:
+        del given
         manifest = self._store.get_filesystem_manifest()
         if manifest is None:
             raise NotFoundError("This session has no files")
-        return _json(manifest)
+        return manifest
 
-    def _filesystem_tree(self, request: Request, given: Parameters) -> Response:
-        del request, given
-        return _json(self._store.get_filesystem_tree())
+    def _filesystem_tree(self, given: Parameters) -> Any:
+        del given
+        return self._store.get_filesystem_tree()
 
-    def _filesystem_file(self, request: Request, given: Parameters) -> Response:
-        del request
+    def _filesystem_file(self, given: Parameters) -> Any:
         path = _required(given, "path")
         content = self._store.get_filesystem_file(path)
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
-        return _json({"path": path, "content": content})
+        return {"path": path, "content": content}
 
 
-def _open_step(session: RecordedSession, request: Request) -> tuple[SessionView, int]:
+def _open_step(session: RecordedSession, given: Parameters) -> tuple[SessionView, int]:
     view = SessionView(session, session.open())
-    number = int(request.path_params["number"])
+    number = int(given["number"])
     _check_step(view, number)
     return view, number
 
@@ -268,10 +261,13 @@ def _json(value: Any) -> Response:
 
 
 def _parameters(request: Request) -> Parameters:
-    """Return the query; bytes that are not UTF-8 stay what they are, as in the names of files."""
+    """Return the query and the number in the path.
+
+    Bytes that are not UTF-8 stay what they are, as in the names of files.
+    """
     query = request.scope["query_string"].decode("ascii", "replace")
     pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=20)
-    return dict(pairs)
+    return dict(pairs) | {name: str(each) for name, each in request.path_params.items()}
 
 
 def _required(given: Parameters, name: str) -> str:

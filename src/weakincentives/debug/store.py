@@ -7,12 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from weakincentives.debug.recording import (
-    RecordedSession,
-    RecordingError,
-    find_sessions,
-    split_suffix,
-)
+from weakincentives.debug.recording import RecordedSession, RecordingError, find_sessions
 from weakincentives.filesystem import ArchiveManifest, FileStat, ReadableFilesystem
 from weakincentives.filesystem.archive import ArchiveFilesystem
 from weakincentives.filesystem.base import State
@@ -84,11 +79,13 @@ class SnapshotStore:
             ArchiveError: The archive is damaged or unsafe.
             RecordingError: There is no archive, and the timeline cannot be read.
         """
+        archive = self.get_filesystem_archive()
+        if archive is not None:
+            with ArchiveFilesystem(archive) as files:
+                return cast("dict[str, Any]", to_builtins(files.manifest))
         with self._last_files() as files:
             if files is None:
                 return None
-            if isinstance(files, ArchiveFilesystem):
-                return cast("dict[str, Any]", to_builtins(files.manifest))
             sizes = [each.size_bytes for each in _list_files(files)]
             manifest = ArchiveManifest(VERSION, self._last_date(), len(sizes), sum(sizes))
             return cast("dict[str, Any]", to_builtins(manifest))
@@ -150,9 +147,3 @@ class SnapshotStore:
 def _list_files(files: ReadableFilesystem) -> list[FileStat]:
     directories = State(files).directories("Tree")
     return [each for _, found in directories for each in found.values() if each.is_file]
-
-
-def session_name(path: str | os.PathLike[str]) -> str | None:
-    """Return the name of the session that a file belongs to, None for another file."""
-    found = split_suffix(Path(path))
-    return None if found is None else found.name

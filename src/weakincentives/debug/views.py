@@ -8,12 +8,11 @@ from itertools import zip_longest
 from typing import Any, cast
 from uuid import UUID
 
-from weakincentives.debug.changes import describe_diff
-from weakincentives.debug.content import Mask, describe_file
+from weakincentives.debug.content import Mask, describe_diff, describe_file
 from weakincentives.debug.recording import RecordedSession, Recording
-from weakincentives.debug.secrets import mask_secrets, mask_values
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
+from weakincentives.redaction import mask_secrets, mask_values
 from weakincentives.runtime.timeline import StepRecord, StoredSession, step_command
 from weakincentives.serde import to_builtins
 
@@ -178,7 +177,7 @@ class SessionView:
         found = ((*each, now[each[0]].slices[each[1]]) for each in step.changed_slices())
         for session_id, name, keep, each in sorted(found, key=lambda change: change[3].log):
             known = before.get(session_id)
-            old = known.slices[name].items if known and name in known.slices else []
+            old = known.slices[name].items if known and name in known.slices else ()
             yield {
                 "session": str(session_id),
                 "type": name,

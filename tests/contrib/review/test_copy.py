@@ -176,7 +176,7 @@ def test_a_copy_is_not_read_again_for_its_first_snapshot(
         raise AssertionError("read again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(capture, "store_content", refuse)
+        patched.setattr(capture, "read_range", refuse)
         copy = working_copy(original, place=tmp_path / "place")
     assert state_of(copy.root) == state_of(original)
     assert (copy.root / "holes").stat().st_blocks * 512 < 100_000
@@ -193,7 +193,8 @@ def test_nothing_is_looked_at_again_for_the_first_snapshot(
         raise AssertionError("listed again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Walk, "_list", refuse)
+        for looks in ("_list_changes", "_check_files"):
+            patched.setattr(Walk, looks, refuse)
         copy = working_copy(original, place=tmp_path / "place")
     with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
         assert not diff(files.view(copy.base), files)
@@ -226,7 +227,7 @@ def test_a_file_of_the_copy_is_not_read_again_by_the_next_process(
     def refuse(*_: object) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(capture, "store_content", refuse)
+    monkeypatch.setattr(capture, "read_range", refuse)
     with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
         assert not diff(files.view(copy.base), files.view(files.snapshot()))
 
@@ -293,14 +294,15 @@ def test_a_large_file_that_is_cut_while_it_is_copied_gets_no_zeros(
 ) -> None:
     original = tmp_path / "original"
     original.mkdir()
-    (original / "a").write_bytes(b"x" * 3_000_000)
+    (original / "a").write_bytes(b"x" * 20_000_000)
+    write = writer.write_piece
 
-    def cut(_: str) -> None:
-        if (original / "a").stat().st_size > 1_500_000:
-            os.truncate(original / "a", 1_500_000)
+    def cut(descriptor: int, piece: bytes) -> bool:
+        os.truncate(original / "a", 1_500_000)
+        return write(descriptor, piece)
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "check_time", cut)
+        patched.setattr(writer, "write_piece", cut)
         copy = working_copy(original, place=tmp_path / "place")
     assert (copy.root / "a").read_bytes() == b"x" * 1_500_000
     with Review(copy) as review:

@@ -41,7 +41,8 @@ class SmallTrees(Trees):
         return {name: self.node(choice, depth) for name in names}
 
 
-TREES = SmallTrees(Repositories({}, {}), Path("/nowhere"))
+# a copy leaves out what its user may not read
+TREES = SmallTrees(Repositories({}, {}), Path("/nowhere"), is_readable=True)
 
 
 def oracle(base: State, copy: State, original: State) -> State | None:
@@ -119,7 +120,7 @@ def test_a_copy_keeps_every_kind_of_tree_and_repository() -> None:
     with temporary(light=True) as directory:
         (directory / "repositories").mkdir()
         made = Repositories.made_in(directory / "repositories", directory / "canary")
-        trees = Trees(made, directory)
+        trees = Trees(made, directory, is_readable=True)
         for seed in range(30):
             original = directory / f"original-{seed}"
             original.mkdir()

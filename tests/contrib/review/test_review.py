@@ -168,7 +168,7 @@ def test_discard_removes_the_copy_and_all_that_belongs_to_it(
 
 
 def test_a_damaged_record_is_refused(copy: WorkingCopy) -> None:
-    (copy.place / "review.json").write_text("{")
+    (copy.place / "run.json").write_text("{")
     with pytest.raises(CopyError, match="damaged"):
         open_copy(copy.place)
 

@@ -95,3 +95,22 @@ def test_an_original_that_is_gone_leaves_nothing_behind(
     with record(before, tmp_path / "1.timeline") as old, pytest.raises(NotADirectoryError):
         copy_of_states(old.files(1), old.files(1), original=tmp_path / "nowhere")
     assert list(copies.iterdir()) == []
+
+
+def test_recorded_states_give_no_rights_to_run_as_somebody_else(
+    places: tuple[Path, Path], copies: Path, tmp_path: Path
+):
+    before, after = places
+    for root in places:
+        (root / "same.txt").chmod(0o4755)
+        (root / "run.sh").chmod(0o6755)
+        (root / "shared").mkdir()
+    (before / "shared").chmod(0o3755)
+    (after / "shared").chmod(0o3700)
+    with (
+        record(before, tmp_path / "1.timeline") as old,
+        record(after, tmp_path / "2.timeline") as new,
+    ):
+        copy, _ = copy_of_states(old.files(1), new.files(1), original=before)
+    modes = {name: mode & 0o7777 for name, (mode, _) in tree(copy.root).items()}
+    assert (modes["same.txt"], modes["run.sh"], modes["shared"]) == (0o755, 0o755, 0o1700)

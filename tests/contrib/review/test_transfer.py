@@ -82,7 +82,7 @@ def check(copy: WorkingCopy, tree: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.context() as patched,
         HostFilesystem(copy.root, git_dir=copy.git_dir) as files,
     ):
-        patched.setattr(capture, "store_content", refuse)
+        patched.setattr(capture, "read_range", refuse)
         assert not diff(files.view(copy.base), files.view(files.snapshot()))
         assert not files.history.verify()
     with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:

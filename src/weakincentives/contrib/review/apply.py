@@ -4,10 +4,8 @@ Each apply is recorded before it begins and settled when it has committed, so th
 crash the journal in the original decides which of them happened.
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from weakincentives.contrib.review.conflicts import (
@@ -24,7 +22,7 @@ from weakincentives.contrib.review.records import (
     write_record,
 )
 from weakincentives.contrib.review.views import LayeredFilesystem, ReviewFilter, Version
-from weakincentives.filesystem import Diff, FilesystemSnapshot, ReadableFilesystem
+from weakincentives.filesystem import FilesystemSnapshot, ReadableFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.history import (
     Attributes,
@@ -37,9 +35,7 @@ from weakincentives.history import (
     Recovery,
     change,
 )
-from weakincentives.posix import parents_of, store_file, write_all
-
-_MAX_OMISSIONS = 5
+from weakincentives.posix import parents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +250,7 @@ class ApplyHistory:
     def _write(self, entries: tuple[Application, ...]) -> None:
         record = read_record(self._copy.place)
         if record.applied != entries:
-            write_record(self._copy.place, replace(record, applied=entries))
+            write_record(self._copy.place, record.with_applies(entries))
 
 
 def _select(entry: Application, paths: Collection[str]) -> Application:
@@ -264,27 +260,3 @@ def _select(entry: Application, paths: Collection[str]) -> Application:
         paths=tuple(each for each in entry.paths if each in paths),
         accepted=tuple(each for each in entry.accepted if each in paths),
     )
-
-
-def write_patch(changes: Diff, target: Path) -> Path:
-    """Write changes to a new or existing file, as a patch for `git apply`.
-
-    Raises:
-        ValueError: Nothing was changed, or nothing that a patch can express.
-    """
-    if not changes:
-        raise ValueError("Nothing was changed, so there is no patch to save")
-    if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
-        facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
-        raise ValueError(f"A patch cannot express any of the changes: {facts}")
-
-    def fill(descriptor: int) -> None:
-        for chunk in changes.patch_chunks():
-            write_all(descriptor, chunk)
-
-    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        store_file(directory, target.name, fill, durable=True)
-    finally:
-        os.close(directory)
-    return target

@@ -81,7 +81,7 @@ def commit_changes(
     """
     repository = require_repository(review.copy.original)
     source = review.commit_source(paths, hunks)
-    tree = _Tree(repository, source)
+    tree = _CommitTree(repository, source)
     tree.merge_staged(repository)
     made = tree.commit(message) if tree.changed else ""
     applied = None
@@ -100,7 +100,7 @@ def commit_changes(
 
 
 def _move_branch(
-    review: Review, repository: GitRepository, tree: "_Tree", made: str, message: str
+    review: Review, repository: GitRepository, tree: "_CommitTree", made: str, message: str
 ) -> None:
     """Add a commit to the current branch, and its changes to the user's index."""
     reason = f"commit: {message.partition(chr(10))[0]}"
@@ -158,7 +158,7 @@ def commit_to_branch(
         CommitError: It is not possible; there is no branch.
     """
     repository = require_repository(review.copy.original, name)
-    tree = _Tree(repository, review.commit_source(paths, hunks, with_applied=False))
+    tree = _CommitTree(repository, review.commit_source(paths, hunks, with_applied=False))
     if not tree.changed:
         return Committed("", (), tree.left_out)
     made = tree.commit(message)
@@ -234,7 +234,7 @@ def _move_head(repository: GitRepository, old: str, new: str) -> None:
     repository.run("update-ref", "-m", "wink: undo", "HEAD", new, old)
 
 
-class _Tree:
+class _CommitTree:
     """The tree of a commit: the last commit with the changes, and what is left out."""
 
     def __init__(self, repository: GitRepository, source: CommitSource) -> None:

@@ -1,33 +1,37 @@
-"""Create a working copy and its base snapshot, in two processes if there are many files."""
+"""Create a working copy and its base snapshot, in two processes if there are many files.
+
+A scan lists the entries to copy, without reading their content. Left out are special files, what
+is excluded, and what would lead git from the copy back to the original.
+"""
 
 import errno
 import gc
 import logging
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from weakincentives.contrib.review import records
 from weakincentives.contrib.review.environments import Relocation, find_fixed_paths
 from weakincentives.contrib.review.original import open_original
-from weakincentives.contrib.review.scan import Scan, leads_out
-from weakincentives.contrib.review.views import PreservingFilesystem
+from weakincentives.contrib.review.views import GIT
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     Content,
     FileStat,
     HostFilesystem,
+    LimitExceededError,
     MountProgress,
-    ReadableFilesystem,
     SkippedEntry,
     diff,
 )
 from weakincentives.filesystem.base import is_skippable
-from weakincentives.filesystem.derived import CompletedFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import (
     CopyWorker,
@@ -37,8 +41,10 @@ from weakincentives.filesystem.host import (
     TreeWriter,
 )
 from weakincentives.filesystem.mounts import ProgressMeter
+from weakincentives.filesystem.reproducible import CompletedFilesystem
 from weakincentives.gitstore import Repository
-from weakincentives.posix import count_processors, os_error, parent_of, remove
+from weakincentives.history import LiveTree
+from weakincentives.posix import RootedDirectory, count_processors, os_error, parent_of, remove
 from weakincentives.runtime.timeline import has_steps
 
 MAX_FILES = 200_000
@@ -46,9 +52,173 @@ MAX_BYTES = 4 * 1024**3
 _MIN_FILES = 2_000  # that make it worthwhile to start a process
 _MAX_BATCH = 100  # files that are copied at a time
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_OWNER_ACCESS = 0o700
 _CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty after gc
+_MAX_PATH_STEPS = 1_000
+_COMMON_DIR = "commondir"
+_GIT_FILE = re.compile(rb"gitdir:(.*)", re.DOTALL)
+_CONFIGS = ("config", "config.worktree")
+_GIT_FILES = frozenset({GIT, *_CONFIGS})
+_WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
+_MAX_GIT_FILE_BYTES = 1024 * 1024
 _log = logging.getLogger(__name__)
+
+
+class Scan:
+    """The entries to copy, each directory before what is in it."""
+
+    def __init__(
+        self,
+        source: Side,
+        exclude: tuple[str, ...],
+        max_files: int,
+        max_bytes: int,
+        root: Path,
+        host: HostFilesystem | None = None,
+    ) -> None:
+        """List everything in `source`, the files of the directory `root`.
+
+        Args:
+            source: The files.
+            exclude: Globs of paths to leave out.
+            max_files: Limit of files, links and directories.
+            max_bytes: Limit of the total size of the files.
+            root: The directory.
+            host: The filesystem of the source, if it is that directory as it is now.
+
+        Raises:
+            LimitExceededError: The directory is too large.
+            OSError: It cannot be listed.
+        """
+        self.source: Side = source
+        self.host: HostFilesystem | None = host
+        self.root: Path = root
+        self.exclude: tuple[str, ...] = exclude
+        self.entries: list[FileStat] = []
+        self.skipped: list[SkippedEntry] = []
+        self.total_bytes: int = 0
+        self.git_dirs: set[str] = set()
+        self._limits = max_files, max_bytes
+        self._filter = records.exclusion_filter(exclude)
+        pending = [""]
+        while pending:
+            pending += self._scan_directory(pending.pop())
+
+    def skip(self, path: str, reason: str) -> None:
+        """Note that an entry is not copied."""
+        self.skipped.append(SkippedEntry(path, reason))
+
+    def _scan_directory(self, path: str) -> Iterator[str]:
+        """Add the entries of a directory; yield its subdirectories."""
+        try:
+            children = self.source.children(path)
+        except OSError as error:
+            if not path or not is_skippable(error):
+                raise
+            self.skip(path, error.strerror or str(error))
+            return
+        is_git = self._note_git(path, children)
+        for name, found in children.items():
+            if self._filter and not self._filter.wants(found.path):
+                continue
+            if found.kind == "special":
+                self.skip(found.path, "not a regular file")
+            elif name in _GIT_FILES and self._leads_to_another_repository(found, is_git=is_git):
+                self.skip(found.path, "git would change the original through it")
+            else:
+                self._add(found)
+                if found.is_directory:
+                    yield found.path
+
+    def _add(self, found: FileStat) -> None:
+        self.entries.append(found)
+        self.total_bytes += found.size_bytes
+        max_files, max_bytes = self._limits
+        if len(self.entries) > max_files:
+            raise self._limit_error(f"more than {max_files} files", "max_files")
+        if self.total_bytes > max_bytes:
+            raise self._limit_error(f"more than {max_bytes} bytes", "max_bytes")
+
+    def _limit_error(self, fact: str, name: str) -> LimitExceededError:
+        return LimitExceededError(
+            f"Directory is too large to copy, {fact}: {str(self.root)!r};"
+            f" exclude something with exclude=, or raise {name}"
+        )
+
+    def _note_git(self, directory: str, children: Mapping[str, FileStat]) -> bool:
+        """Record git directories; return whether this is one."""
+        for found in children.values():
+            target = self._find_target(found, children)
+            if target:
+                self.git_dirs |= resolve_git_pointer(self.root, directory, target)
+        is_git = bool(directory) and is_git_directory(children)
+        if is_git:
+            self.git_dirs.add(directory)
+        return is_git
+
+    def _find_target(self, found: FileStat, siblings: Collection[str]) -> str | None:
+        """Return where git goes from a link or file; None if it goes nowhere."""
+        name = found.path.rpartition("/")[2]
+        if name.casefold() == GIT and found.link_target is not None:
+            return found.link_target
+        if name.casefold() == GIT and found.is_file:
+            pointer = _GIT_FILE.match(self._content(found.path))
+            return None if pointer is None else os.fsdecode(pointer[1].strip())
+        if name == _COMMON_DIR and found.is_file and "HEAD" in siblings:
+            return os.fsdecode(self._content(found.path)).strip()
+        return None
+
+    def _leads_to_another_repository(self, found: FileStat, *, is_git: bool) -> bool:
+        """Return whether git would find the original's repository or files through it."""
+        *above, name = found.path.split("/")
+        if name == GIT:
+            target = self._find_target(found, ())
+            return target is not None and leads_out(found.path, target)
+        if not found.is_file or found.size_bytes > _MAX_GIT_FILE_BYTES:
+            return False
+        is_config = is_git or GIT in above
+        return is_config and _WORKTREE.search(self._content(found.path)) is not None
+
+    def _content(self, path: str) -> bytes:
+        try:
+            with self.source.open(path) as content:
+                return content.read(0, _MAX_GIT_FILE_BYTES)
+        except OSError:
+            return b""  # copying it reports the error
+
+
+def leads_out(path: str, target: str) -> bool:
+    """Return whether a link or pointer at `path` with this `target` leads out of the root."""
+    if target.startswith("/"):
+        return True
+    reached = os.path.normpath(f"{parent_of(path)}/{target}".lstrip("/"))
+    return reached == ".." or reached.startswith("../")
+
+
+def is_git_directory(names: Collection[str]) -> bool:
+    """Return whether git would take a directory with these names for a repository."""
+    return "HEAD" in names and ({"objects", "refs"} <= set(names) or "commondir" in names)
+
+
+def resolve_git_pointer(root: Path, directory: str, target: str) -> set[str]:
+    """Return the target of a pointer in a `directory` of `root`, and the links on the way.
+
+    Only paths below the root are returned, relative to it; a pointer may be absolute.
+    """
+    here, found = Path(os.sep), set[Path]()
+    pending = list(reversed((root / directory / target).parts[1:]))
+    for _ in range(_MAX_PATH_STEPS):
+        if not pending:
+            found.add(here)
+            break
+        name = pending.pop()
+        here = here.parent if name == ".." else here / name
+        if os.path.islink(here):  # noqa: PTH114 # Path.is_symlink raises for a name that is too long
+            found.add(here)
+            link = here.readlink()
+            pending += [each for each in reversed(link.parts) if each != os.sep]
+            here = Path(os.sep) if link.is_absolute() else here.parent
+    inside = (each.relative_to(root) for each in found if each.is_relative_to(root))
+    return {each.as_posix() for each in inside if each.parts}
 
 
 def working_copy(
@@ -88,7 +258,10 @@ def working_copy(
     globs = tuple(exclude)
     with open_original(source, read_only=True) as opened:
         opened.ensure_not_interrupted()
-    with HostFilesystem(source) as files, _pause_collector():
+    with HostFilesystem(source) as files, ExitStack() as stack:
+        if gc.isenabled():  # thousands of new objects would set it off, and all stay
+            gc.disable()
+            stack.callback(gc.enable)
         scan = Scan(Side(files), globs, max_files, max_bytes, source, files)
         target = _create_place(place, source, globs)
         try:
@@ -101,7 +274,7 @@ def working_copy(
 
 
 def copy_of_states(
-    before: ReadableFilesystem,
+    before: SnapshotFilesystem,
     after: SnapshotFilesystem,
     *,
     original: str | os.PathLike[str],
@@ -112,7 +285,8 @@ def copy_of_states(
 
     A review compares with `before`, the state that was copied from the original at the time, so
     that changes which others made in the original since then are found. Derived files that are
-    not recorded are copied from the original as they are now.
+    not recorded are copied from the original as they are now. Set-user-ID bits and the like are
+    not: somebody else may have recorded the states.
 
     Raises:
         NotADirectoryError: The original is not a directory.
@@ -122,6 +296,7 @@ def copy_of_states(
     if not source.is_dir():
         raise os_error(errno.ENOTDIR, str(source))
     globs = tuple(exclude)
+    before = before.without_rights()
     target = _create_place(place, source, globs)
     try:
         with HostFilesystem(source, read_only=True) as now:
@@ -142,12 +317,17 @@ def remove_copy(place: Path) -> None:
 
     The files go first, at once: a copy that is removed half is not a copy.
     """
-    history = records.history_path(place)
-    paths = [records.workspace_path(place), records.record_path(place)]
-    for path in paths if has_steps(history) else (*paths, history):
+    history, has_history = records.history_path(place), has_steps(records.history_path(place))
+    record = records.find_record(place) if has_history else None
+    others = () if has_history else (history,)
+    if record is None:
+        others = (records.record_path(place), *others)
+    for path in (records.workspace_path(place), *others):
         with suppress(FileNotFoundError):
             remove_place(path)
-    if has_steps(history):
+    if record is not None:
+        records.write_record(place, replace(record, copy=None, applied=(), changes=None))
+    if has_history:
         _forget_snapshots(history)
     with suppress(OSError):  # something of its owner is in it
         place.rmdir()
@@ -175,27 +355,14 @@ def remove_place(place: Path) -> None:
         os.close(directory)
 
 
-@contextmanager
-def _pause_collector() -> Generator[None, None, None]:
-    """Look for no garbage meanwhile: thousands of new objects would set it off, and all stay."""
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()
-
-
 def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:
     records.workspace_path(place).mkdir()
-    with PreservingFilesystem(
+    with HostFilesystem(
         records.workspace_path(place), git_dir=records.history_path(place)
     ) as target:
         base = target.fill(lambda writer: _Transfer(writer, scan, meter).run(), tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
-    record = records.CopyRecord(
-        original=str(scan.root),
+    facts = records.CopyFacts(
         base=base,
         exclude=scan.exclude,
         skipped=tuple(sorted(scan.skipped, key=lambda each: each.path)),
@@ -206,22 +373,26 @@ def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.Worki
             sorted(path for path, to in links if to is not None and leads_out(path, to))
         ),
     )
-    records.write_record(place, record)
+    record = records.find_record(place) or records.RunRecord(
+        original=str(scan.root), created_at=base.created_at, began_at=base.created_at
+    )
+    records.write_record(place, replace(record, original=str(scan.root), copy=facts))
     return records.open_copy(place)
 
 
 def _restore_changes(
-    before: ReadableFilesystem, after: SnapshotFilesystem, target: PreservingFilesystem
+    before: SnapshotFilesystem, after: SnapshotFilesystem, target: HostFilesystem
 ) -> list[SkippedEntry]:
     """Restore what differs between two states; return what cannot be restored."""
-    changes = diff(before, after, renames=False).entries
+    changes = diff(before, after.without_rights(), renames=False).entries
     kept = [each.after for each in changes if each.is_directory and each.before and each.after]
     new = {each.path for each in changes if each.after is not None and each.after not in kept}
     gone = {each.path for each in changes if each.after is None and target.exists(each.path)}
     specials = new & {*after.manifest.specials}
     target.restore(after, paths=sorted((new | gone) - specials))
-    for each in reversed(kept):
-        target.set_permissions(each.path, each.permissions)
+    with closing(RootedDirectory(Path(target.root))) as root, closing(LiveTree(root)) as tree:
+        for each in reversed(kept):
+            tree.set_mode(each.path, each.permissions)
     return [SkippedEntry(path, "not a regular file") for path in sorted(specials)]
 
 
@@ -291,12 +462,14 @@ class _Transfer:
         host = self._scan.host
         source = None
         if host is not None and not self._relocation.rewrites_in(directory):
-            source = _open_directory(host, directory)
+            with suppress(OSError):  # opening its files tells why
+                source = host.open_directory(directory)
         if source is None:
-            self._write_contents(files)
+            self._finish(files, (False for _ in files))
             return
         try:
-            for batch in _split(files):
+            for start in range(0, len(files), _MAX_BATCH):
+                batch = files[start : start + _MAX_BATCH]
                 if not self._submit(directory, batch, source):
                     names = (each.path.rpartition("/")[2] for each in batch)
                     self._finish(batch, self._writer.copy_files(source, directory, names))
@@ -325,23 +498,11 @@ class _Transfer:
     def _finish(self, files: Sequence[FileStat], copied: Iterable[bool]) -> None:
         for found, is_copied in zip(files, copied, strict=True):
             if not is_copied:
-                self._write_missed(found)
+                self._write_content(found)
             self._meter.add(1, found.size_bytes)
 
-    def _write_contents(self, files: Sequence[FileStat]) -> None:
-        """Write the files of one directory, each as its content may be rewritten."""
-        with closing(self._scan.source.contents(each.path for each in files)) as contents:
-            opened = next(contents, None)
-            for found in files:
-                if opened is not None and opened[0] == found.path:
-                    self._write(found, opened[1])
-                    opened = next(contents, None)
-                else:
-                    self._write_missed(found)
-                self._meter.add(1, found.size_bytes)
-
-    def _write_missed(self, found: FileStat) -> None:
-        """Write a file that could not be copied, unless it still cannot."""
+    def _write_content(self, found: FileStat) -> None:
+        """Write a file whose content may be rewritten, or which could not be copied as it is."""
         try:
             content = self._scan.source.open(found.path)
         except OSError as error:
@@ -360,15 +521,3 @@ class _Transfer:
             modified = int(found.modified_at.timestamp() * 1_000_000) * 1_000
         rewritten = self._relocation.rewrite(found, content)
         self._writer.add_file(found.path, rewritten, found.permissions, modified)
-
-
-def _open_directory(host: HostFilesystem, path: str) -> int | None:
-    try:
-        return host.open_directory(path)
-    except OSError:
-        return None  # opening its files tells why
-
-
-def _split(files: Sequence[FileStat]) -> Iterator[Sequence[FileStat]]:
-    for start in range(0, len(files), _MAX_BATCH):
-        yield files[start : start + _MAX_BATCH]

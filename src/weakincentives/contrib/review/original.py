@@ -12,9 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from weakincentives.contrib.review.records import CopyError, has_record
+from weakincentives.contrib.review.records import CopyError, is_copy
 from weakincentives.contrib.review.views import Version
 from weakincentives.errors import WinkError
 from weakincentives.history import (
@@ -43,8 +42,6 @@ from weakincentives.posix import (
 )
 
 _log = logging.getLogger(__name__)
-_OWNER_ACCESS = 0o700
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Interrupted:
     def __str__(self) -> str:
         """Return what happened, and what to do."""
         fact = f"An {self.kind} was interrupted half-way in {str(self.original)!r}"
-        if not has_record(self.place):
+        if not is_copy(self.place):
             return f"{fact}; to roll it back: {_command(self.original)} --recover"
         command = _command(self.place)
         return f"{fact}; to roll it back: {command} --recover, to retry it: {command} --{self.kind}"
@@ -124,7 +121,7 @@ class Original:
         found: list[Recovery] = []
         for pending in self._pending():
             other = Path(pending.record.place)
-            is_ours = not has_record(other) if place is None else _is_same_path(other, place)
+            is_ours = not is_copy(other) if place is None else _is_same_path(other, place)
             if is_ours:
                 found.append(recover_change(self.directory, pending, on_end))
             elif not pending.is_done:
@@ -215,6 +212,7 @@ class Look:
         self._tree = tree
         self._is_read_only = read_only
         self._modes: dict[str, int] = {}  # of directories that were made accessible
+        self._seen: set[str] = set()  # directories that are accessible now
 
     def state(self, path: str) -> EntryState:
         """Return the state of a path with its real permissions; a file is read.
@@ -224,13 +222,18 @@ class Look:
         Raises:
             PermissionError: Its directory is not accessible.
         """
-        found = self._retry(path, lambda: self._describe(path))
-        return replace(found, mode=self._modes.get(path, found.mode))
+        self._make_accessible(path)
+        found = self._tree.stat(path) if self._is_read_only else None
+        if found is not None and stat.S_ISREG(found.st_mode) and not self._is_readable(path):
+            return EntryState("file", stat.S_IMODE(found.st_mode), found.st_size)
+        state = describe(self._tree, path)
+        return replace(state, mode=self._modes.get(path, state.mode))
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory; none if it is gone."""
         try:
-            found = self._retry(path, lambda: self._tree.names(path))
+            self._make_accessible(path)
+            found = self._tree.names(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [name for name, _ in found if not is_temporary(name)]
@@ -257,33 +260,19 @@ class Look:
             with suppress(OSError), pin(*self._tree.open_parent(path)) as descriptor:
                 restore_mode(descriptor, self._modes[path])
 
-    def _describe(self, path: str) -> EntryState:
-        found = self._tree.stat(path) if self._is_read_only else None
-        if found is not None and stat.S_ISREG(found.st_mode) and not self._is_readable(path):
-            return EntryState("file", stat.S_IMODE(found.st_mode), found.st_size)
-        return describe(self._tree, path)
-
-    def _is_readable(self, path: str) -> bool:
+    def _is_readable(self, path: str, access: int = os.R_OK) -> bool:
         parent, name = self._tree.open_parent(path)
-        return os.access(name, os.R_OK, dir_fd=parent, effective_ids=True)
+        return os.access(name, access, dir_fd=parent, effective_ids=True)
 
-    def _retry(self, path: str, look: Callable[[], T]) -> T:
-        """Look again if a directory was not accessible and could be made so."""
-        try:
-            return look()
-        except PermissionError:
-            if self._is_read_only or not self._make_accessible(path):
-                raise
-            return look()
-
-    def _make_accessible(self, path: str) -> bool:
-        """Make a directory and those above it accessible; return whether any was not."""
-        before = len(self._modes)
-        for place in (*parents_of(path), path):
+    def _make_accessible(self, path: str) -> None:
+        """Make a directory and those above it accessible, except in a read-only look."""
+        for place in () if self._is_read_only else (*parents_of(path), path):
+            if place in self._seen:
+                continue
             found = self._tree.stat(place)
             if found is None or not stat.S_ISDIR(found.st_mode):
                 break
-            if place not in self._modes and found.st_mode & _OWNER_ACCESS != _OWNER_ACCESS:
-                with pin(*self._tree.open_parent(place)) as descriptor:
+            self._seen.add(place)
+            if not self._is_readable(place, os.R_OK | os.X_OK):
+                with suppress(PermissionError), pin(*self._tree.open_parent(place)) as descriptor:
                     self._modes[place] = make_accessible(descriptor)
-        return len(self._modes) > before

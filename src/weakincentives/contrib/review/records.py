@@ -1,20 +1,21 @@
-"""The record of a working copy, which lets another process continue with it."""
+"""The record of a run and of its working copy, with which any process continues."""
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.views import PreservingFilesystem, Version
+from weakincentives.contrib.review.views import Version
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts import MountFilter
 from weakincentives.posix import read_regular, store_private
 from weakincentives.serde import SerdeError, decode, encode
 
-_RECORD = "review.json"
-_VERSION = 2
+_RECORD = "run.json"
+_VERSION = 3
 _MAX_RECORD = 256 * 1024 * 1024
 
 
@@ -27,6 +28,9 @@ GitEntry: TypeAlias = tuple[str, str]
 
 IndexChange: TypeAlias = tuple[GitEntry | None, GitEntry | None]
 """An entry of an index before and after a change; None if there is none."""
+
+Status: TypeAlias = Literal["copying", "running", "done", "failed", "cancelled"]
+Displaced: TypeAlias = tuple[FilesystemSnapshot, FilesystemSnapshot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,48 @@ class CopyFacts:
     """Git directories outside `.git`, and the links that lead to them; sorted."""
     fixed_paths: tuple[str, ...] = ()
     """Caches of CMake and environments of conda: they name the original; sorted."""
+    size_bytes: int = 0
+    """The size of all files when they were copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRecord(CopyFacts):
-    """The metadata of a working copy, and the applies of its changes."""
+class RunRecord:
+    """What a run is and how it ended, its working copy, and the applies of its changes."""
 
     original: str
+    """The directory that it works on."""
+    created_at: datetime
+    began_at: datetime
+    """When it began, or was continued last."""
+    copy: CopyFacts | None = None
+    """The copy; None until it is complete, and once it is removed."""
     applied: tuple[Application, ...] = ()
-    size_bytes: int | None = None
-    """The size of all files when they were copied."""
+    session_id: str = ""
+    task: str = ""
+    model: str = ""
+    status: Status = "done"
+    answer: str = ""
+    """The last answer of the model."""
+    changes: int | None = None
+    """The paths that wait for a decision; None if that is not known."""
+    seen: FilesystemSnapshot | None = None
+    """The files at the last review."""
+    since: FilesystemSnapshot | None = None
+    """The files when the last instruction was given; None if that was the task."""
+    displaced: dict[int, Displaced] = field(default_factory=dict[int, Displaced])
+    """The files before and after the rollback of a command that displaced some, by its step."""
     version: int = _VERSION
+
+    def with_applies(self, entries: tuple[Application, ...]) -> "RunRecord":
+        """Return the record with these applies, and with what they leave to decide about."""
+        more = _count_accepted(entries) - _count_accepted(self.applied)
+        left = None if self.changes is None or more < 0 else max(0, self.changes - more)
+        return replace(self, applied=entries, changes=left)
+
+
+def _count_accepted(entries: tuple[Application, ...]) -> int:
+    """Return how many paths were applied as a whole."""
+    return sum(len({*each.accepted} - each.contents.keys()) for each in entries if each.is_settled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +146,11 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
     """
     found = Path(place).absolute()
     record = read_record(found)
+    if record.copy is None:
+        raise CopyError(f"The working copy was removed, or is not complete: {str(found)!r}")
     if not workspace_path(found).is_dir():
         raise CopyError(f"The files of the working copy are gone: {str(found)!r}")
-    facts = {each.name: getattr(record, each.name) for each in fields(CopyFacts)}
+    facts = {each.name: getattr(record.copy, each.name) for each in fields(CopyFacts)}
     return WorkingCopy(original=Path(record.original), place=found, **facts)
 
 
@@ -127,9 +164,9 @@ def history_path(place: Path) -> Path:
     return place / "history"
 
 
-def open_files(copy: WorkingCopy) -> PreservingFilesystem:
+def open_files(copy: WorkingCopy) -> HostFilesystem:
     """Open the files of a copy."""
-    return PreservingFilesystem(copy.root, git_dir=copy.git_dir)
+    return HostFilesystem(copy.root, git_dir=copy.git_dir)
 
 
 def exclusion_filter(globs: tuple[str, ...]) -> MountFilter:
@@ -138,24 +175,24 @@ def exclusion_filter(globs: tuple[str, ...]) -> MountFilter:
 
 
 def record_path(place: Path) -> Path:
-    """Return the record of a copy; a copy without one is not complete."""
+    """Return the record of a run, in the directory of its copy."""
     return place / _RECORD
 
 
-def has_record(place: Path) -> bool:
+def is_copy(place: Path) -> bool:
     """Return whether a working copy is at `place`, even if its record is damaged."""
-    return record_path(place).is_file()
+    return record_path(place).is_file() and workspace_path(place).is_dir()
 
 
-def read_record(place: Path) -> CopyRecord:
-    """Return the record of the copy at `place`.
+def read_record(place: Path) -> RunRecord:
+    """Return the record at `place`.
 
     Raises:
         CopyError: There is none, or it is damaged.
     """
     try:
         # a link is not ours: we write regular files
-        record = decode(read_regular(place / _RECORD, _MAX_RECORD), CopyRecord)
+        record = decode(read_regular(record_path(place), _MAX_RECORD), RunRecord)
     except (FileNotFoundError, NotADirectoryError):
         raise CopyError(f"Not a working copy: {str(place)!r}") from None
     except OSError as error:
@@ -171,8 +208,16 @@ def read_record(place: Path) -> CopyRecord:
     return record
 
 
-def write_record(place: Path, record: CopyRecord) -> None:
-    """Replace the record of the copy at `place` atomically."""
+def find_record(place: Path) -> RunRecord | None:
+    """Return the record at `place`; None without a readable one."""
+    try:
+        return read_record(place)
+    except CopyError:
+        return None
+
+
+def write_record(place: Path, record: RunRecord) -> None:
+    """Replace the record at `place` atomically."""
     data = encode(record)
     if len(data) > _MAX_RECORD:
         raise CopyError(f"The record of the working copy would exceed {_MAX_RECORD:,} bytes")

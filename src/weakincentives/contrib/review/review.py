@@ -16,7 +16,6 @@ from weakincentives.contrib.review.apply import (
     describe_left,
     summarize,
     summarize_recoveries,
-    write_patch,
 )
 from weakincentives.contrib.review.conflicts import (
     ChangeSet,
@@ -33,20 +32,23 @@ from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.original import Interrupted, Original, open_original
 from weakincentives.contrib.review.views import (
     LayeredFilesystem,
-    PreservingFilesystem,
     ReviewFilter,
+    Sides,
 )
 from weakincentives.filesystem import (
     Change,
     Diff,
     FilesystemSnapshot,
+    HostFilesystem,
     Omission,
     ReadableFilesystem,
     diff,
 )
-from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.diff import Side
 from weakincentives.history import Attributes, Kept, Recovery
+from weakincentives.posix import store_file, write_all
+
+_MAX_OMISSIONS = 5
 
 
 class Review:
@@ -79,19 +81,13 @@ class Review:
             with_rights=with_rights,
         )
         self._skipped = {each.path for each in copy.skipped}
-        self._files: PreservingFilesystem | None = records.open_files(copy)
+        self._files: HostFilesystem | None = records.open_files(copy)
         self.applies: ApplyHistory = ApplyHistory(copy, self._view, self._filter)
 
     @cached_property
     def diff(self) -> Diff:
         """The offered changes that were not applied yet; `refresh` recomputes them."""
-        sides = self._accepted, self._view(self._after)
-        if self.withheld or any(is_tool_output(each.path) for each in self._all_changes):
-            hides, transform = self._filter.hides, self._filter.strip_rights
-            before = LayeredFilesystem(sides[0], hides=hides)
-            after = LayeredFilesystem(sides[1], hides=hides, transform=transform)
-            return diff(before, after).on(sides[0])
-        return diff(*sides)
+        return diff(*self._sides).on(self._accepted)
 
     @cached_property
     def withheld(self) -> tuple[Change, ...]:
@@ -293,13 +289,11 @@ class Review:
         history, count = self.applies, len(self.applies.entries)
         start = history.committed_count if with_applied else count
         applied = [path for each in history.entries[start:] for path in each.accepted]
-        is_all = paths is None and not hunks
-        pending = () if is_all and not self.diff else self._choose_changes(paths, hunks).changes
-        names = [each.path for each in pending]
-        after: ReadableFilesystem = self._accepted
-        if names:
-            side = Side(self._choose_changes(paths, hunks).after)
-            after = LayeredFilesystem(after, dict.fromkeys(names, side))
+        after, names = self._accepted, list[str]()
+        if self.diff or paths is not None or hunks:
+            chosen = self._choose_changes(paths, hunks)
+            names = [each.path for each in chosen.changes]
+            after = LayeredFilesystem(after, dict.fromkeys(names, Side(chosen.after)))
         everything = tuple(sorted({*applied, *names}))
         return CommitSource(history.state(start), after, everything, has_pending=bool(names))
 
@@ -313,7 +307,23 @@ class Review:
         Raises:
             ValueError: Nothing was changed, or nothing that a patch can express.
         """
-        return write_patch(self._select_diff(paths), Path(path).absolute())
+        changes, target = self._select_diff(paths), Path(path).absolute()
+        if not changes:
+            raise ValueError("Nothing was changed, so there is no patch to save")
+        if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
+            facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
+            raise ValueError(f"A patch cannot express any of the changes: {facts}")
+
+        def fill(descriptor: int) -> None:
+            for chunk in changes.patch_chunks():
+                write_all(descriptor, chunk)
+
+        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            store_file(directory, target.name, fill, durable=True)
+        finally:
+            os.close(directory)
+        return target
 
     def omissions(self, paths: Sequence[str] | None = None) -> tuple[Omission, ...]:
         """Return what a patch leaves out: what git cannot express, and withheld changes."""
@@ -368,9 +378,14 @@ class Review:
         return diff(self._accepted, self._view(self._after), renames=False).entries
 
     @cached_property
+    def _sides(self) -> Sides:
+        """Both states, without what is withheld."""
+        return self._filter.offer(self._accepted, self._view(self._after))
+
+    @cached_property
     def _offered_changes(self) -> Sequence[Change]:
         """The changes that are not withheld."""
-        return self._filter.offer(self._all_changes)
+        return diff(*self._sides, renames=False).entries
 
     @cached_property
     def _base(self) -> Side:
@@ -379,9 +394,7 @@ class Review:
     @cached_property
     def _renames(self) -> Renames:
         """The renames, including those onto a path that existed before."""
-        offered = {each.path for each in self._offered_changes}
-        changes = [each for each in self._all_changes if each.path in offered]
-        return find_renames(self.diff, changes, self._accepted, self._view(self._after))
+        return find_renames(self.diff, self._offered_changes, *self._sides)
 
     def _select_diff(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:
@@ -399,6 +412,7 @@ class Review:
             "withheld",
             "_accepted",
             "_all_changes",
+            "_sides",
             "_offered_changes",
             "_renames",
         ):
@@ -409,7 +423,7 @@ class Review:
         return HunkSource(self.diff, lambda path: bool(self._renames.names(path)))
 
     @property
-    def _open_files(self) -> PreservingFilesystem:
+    def _open_files(self) -> HostFilesystem:
         if self._files is None:
             raise ValueError(f"Review is closed: {str(self.copy.place)!r}")
         return self._files
@@ -422,8 +436,7 @@ class Review:
 
     def _change_set(self, paths: Sequence[str] | None) -> ChangeSet:
         changes = select_changes(self._offered_changes, paths, lambda: self._renames)
-        sides = self._accepted, self._view(self._after)
-        return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
+        return ChangeSet(changes, *self._sides, self._is_reviewed, lambda: self._renames)
 
     def _choose_changes(self, paths: Sequence[str] | None, hunks: Sequence[Hunk]) -> ChangeSet:
         """Return the changes at and below `paths`, and of the files in `hunks` only these."""
@@ -433,14 +446,13 @@ class Review:
 
     def _applied_change_set(self, number: int) -> ChangeSet:
         entry = self.applies.entries[number]
-        sides = self.applies.state(number), self._view(entry.after)
+        sides = self._filter.offer(self.applies.state(number), self._view(entry.after))
         wanted = set(entry.paths)
-        found = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
-        changes = self._filter.offer(found)
+        changes = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
 
         def renames() -> Renames:
             named = diff(*sides).only(lambda each: each.path in wanted)
-            return find_renames(named, found, *sides)
+            return find_renames(named, changes, *sides)
 
         change_set = ChangeSet(changes, *sides, self._is_reviewed, renames)
         return change_set.with_files(entry.contents).with_merges(entry.merges)

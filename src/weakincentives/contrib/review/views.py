@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeAlias
 
 from weakincentives.filesystem import (
     BytesContent,
@@ -18,13 +19,10 @@ from weakincentives.filesystem import (
     Children,
     Content,
     FileStat,
-    FilesystemSnapshot,
-    HostFilesystem,
     ReadableFilesystem,
 )
-from weakincentives.filesystem.base import Primitives, is_tool_output
+from weakincentives.filesystem.base import Primitives, is_tool_output, open_state
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host import TreeWriter
 from weakincentives.filesystem.mounts import MountFilter
 from weakincentives.posix import (
     join,
@@ -65,10 +63,12 @@ class ReviewFilter:
             return True
         return bool(self._wanted) and not all(map(self._wanted.wants, (*parents_of(path), path)))
 
-    def offer(self, changes: Sequence[Change]) -> list[Change]:
-        """Return the offered part of `changes`."""
-        found = (self._offered_part(each) for each in changes if not self.hides(each.path))
-        return [each for each in found if each is not None]
+    def offer(self, before: ReadableFilesystem, after: ReadableFilesystem) -> "Sides":
+        """Return two states of the copy with only what is offered."""
+        return (
+            LayeredFilesystem(before, hides=self.hides),
+            LayeredFilesystem(after, hides=self.hides, transform=self.strip_rights),
+        )
 
     def withhold(self, changes: Sequence[Change]) -> list[Change]:
         """Return the withheld part of `changes`."""
@@ -102,21 +102,6 @@ class ReviewFilter:
                 return above.permissions & stat.S_ISGID if above.is_directory else 0
         return 0
 
-    def _offered_part(self, change: Change) -> Change | None:
-        """Return a change without special files and withheld bits; None if nothing is left."""
-        before = _drop_special(change.before)
-        after = _drop_special(change.after)
-        after = None if after is None else self.strip_rights(after)
-        if (before, after) == (change.before, change.after):
-            return change
-        if before is None or after is None:
-            if before is after:
-                return None
-            return Change(change.path, "removed" if after is None else "added", before, after)
-        if change.kind == "mode-changed" and before.permissions == after.permissions:
-            return None
-        return replace(change, before=before, after=after)
-
     def _withheld_part(self, change: Change) -> Change | None:
         if self.hides(change.path) or any(side.kind == "special" for side in change.sides):
             return change
@@ -125,10 +110,6 @@ class ReviewFilter:
         if after == plain:
             return None
         return Change(change.path, "mode-changed", plain, after)
-
-
-def _drop_special(found: FileStat | None) -> FileStat | None:
-    return None if found is not None and found.kind == "special" else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +202,7 @@ class LayeredFilesystem(ReadableFilesystem):
         return {name: each for name, each in entries.items() if each is not None}
 
     def _children(self, path: str) -> Children:
-        kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
-        for name, entry in sorted(self._stats(path).items()):
-            kinds[entry.kind].append(name)
-        return Children(*kinds.values())
+        return Children.of(self._stats(path))
 
     def _has_same_tree(self, path: str, other: Primitives) -> bool:
         if path in self._above:
@@ -237,8 +215,8 @@ class LayeredFilesystem(ReadableFilesystem):
         return (
             self._hides is None
             and self._transform is None
-            and isinstance(other, ReadableFilesystem)
-            and self._base.has_same_tree(path, Side(other))
+            and (state := open_state(other)) is not None
+            and self._base.has_same_tree(path, state)
         )
 
     def _open(self, path: str) -> Content:
@@ -249,23 +227,5 @@ class LayeredFilesystem(ReadableFilesystem):
         return None if found is None else self._layers.get(path, self._base).known_id(found)
 
 
-_PERMISSION_BITS = 0o777
-
-
-class PreservingFilesystem(HostFilesystem):
-    """A host directory that can be filled with a copy, and whose permissions can be set."""
-
-    def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
-        """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""
-        with self._lock.mutex:
-            self._lock.await_turn()
-            return self._snapshots.fill(fill, tag)
-
-    def set_permissions(self, path: str, permissions: int) -> None:
-        """Set the permissions of a file or directory, without set-user-ID and the like.
-
-        The state that is copied may come from somebody else.
-        """
-        with self._lock.mutex:
-            self._lock.await_turn()
-            self._set_permissions(path, permissions & _PERMISSION_BITS)
+Sides: TypeAlias = tuple[LayeredFilesystem, LayeredFilesystem]
+"""Two states that are compared."""
