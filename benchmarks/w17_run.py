@@ -179,7 +179,7 @@ class Run:
             self.phases.pop()  # this one waited for the benchmark
         last = started.lines[-1]
         expect((last["result"], last["files_changed"]), ("discarded", 1), "outcome")
-        copies = list(self._home.rglob("review.json"))
+        copies = [each for each in self._home.rglob("workspace") if each.is_dir()]
         expect(copies, [], "copies left")
 
     def _sweep(self) -> None:

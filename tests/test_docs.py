@@ -192,3 +192,38 @@ def test_a_broken_link_is_found(tmp_path: Path):
         "[e](gone.md) [f](there.md#gone) [g](#gone)\n"
     )
     assert list(broken_links(document)) == ["gone.md", "there.md#gone", "#gone"]
+
+
+def _tree_entries(text: str) -> Iterator[str]:
+    """Yield the paths that the tree in AGENTS.md names, relative to the project."""
+    block = text.split("## Layout", 1)[1].split("```")[1]
+    parents: list[str] = []
+    for line in block.strip("\n").splitlines():
+        depth = (len(line) - len(line.lstrip(" "))) // 2
+        names = re.match(r"\s*((?:[\w/.]+/ ?|[\w]+\.py)+)", line)
+        assert names is not None, line
+        found = names[1].split()
+        del parents[depth:]
+        yield from ("".join((*parents, each)) for each in found)
+        parents.append(found[-1])
+
+
+def test_the_tree_for_agents_is_the_tree_on_disk() -> None:
+    entries = [each.rstrip("/") for each in _tree_entries((ROOT / "AGENTS.md").read_text())]
+    assert [each for each in entries if not (ROOT / each).exists()] == []
+    sources = ROOT / "src/weakincentives"
+    for each in sources.iterdir():
+        path = each.relative_to(ROOT).as_posix()
+        if each.suffix != ".typed" and not each.name.startswith("__"):
+            assert any(entry == path or entry.startswith(f"{path}/") for entry in entries), path
+
+
+def test_every_page_has_the_same_layers() -> None:
+    contract = re.search(r"layers = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL)
+    assert contract is not None
+    layers = re.findall(r'"([^"]+)"', contract[1])
+    contributing = (ROOT / "CONTRIBUTING.md").read_text().split("## The layers")[1].split("```")[1]
+    assert contributing.split("\n")[1:-1] == layers
+    architecture = (ROOT / "ARCHITECTURE.md").read_text().split("## The layers")[1].split("```")[1]
+    shown = [re.split(r"\s{2,}", line.strip())[0] for line in architecture.strip().splitlines()]
+    assert shown == layers
