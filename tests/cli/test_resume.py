@@ -236,6 +236,55 @@ def test_commands_and_links_and_closed_directories_survive_a_resume(
 # --- fork ---
 
 
+def user_texts(timeline: Timeline) -> list[str]:
+    messages = load_messages(timeline.messages(timeline.last))
+    return [each.text for each in messages if each.role == "user"]
+
+
+def test_a_branch_gets_its_instruction_and_not_the_one_before(
+    wink: Wink, project: Path, script: Script, recorded: Path
+):
+    for number, words in ((4, ["fix the mean", "go"]), (8, ["fix the mean", "go"])):
+        assert wink("fork", recorded, str(number), "--name", f"at{number}").code == 0
+        model = script("Done.")
+        done = wink("resume", recorded, "--at", f"@at{number}", "go", "--model", model)
+        assert done.code == 3, done.err
+        with Timeline(recorded) as timeline:
+            assert user_texts(timeline) == words
+
+
+def test_a_branch_of_a_branch_and_one_after_an_undo_get_no_instruction_twice(
+    wink: Wink, project: Path, script: Script
+):
+    model = script(edit(), write("docs/new.txt"), "Done.")
+    kept = wink("run", "fix the mean", "--workspace", project, "--model", model, "--json")
+    recorded, model = Path(kept.last["timeline"]), script("Done.")
+    assert wink("undo", "last", "6").code == 0
+    assert wink("resume", "last", "go", "--model", model).code == 3
+    with Timeline(recorded) as timeline:
+        assert user_texts(timeline)[0] == "fix the mean"
+        assert user_texts(timeline)[1].startswith("go\n\nThe user changed")
+        assert len(user_texts(timeline)) == 2
+        last = str(timeline.last)
+    wink("fork", recorded, last, "--name", "one")
+    wink("fork", recorded, "@one", "--name", "two")
+    assert wink("resume", recorded, "--at", "@two", "--model", model).code == 2  # had ended
+    assert wink("resume", recorded, "--at", "@two", "more", "--model", model).code == 3
+    with Timeline(recorded) as timeline:
+        assert [each.partition("\n")[0] for each in user_texts(timeline)] == [
+            *("fix the mean", "go", "more")
+        ]
+
+
+def test_a_branch_at_the_start_has_the_task_once(
+    wink: Wink, project: Path, script: Script, recorded: Path
+):
+    wink("fork", recorded, "1", "--name", "again")
+    assert wink("resume", recorded, "--at", "@again", "--model", script("Done.")).code == 0
+    with Timeline(recorded) as timeline:
+        assert user_texts(timeline) == ["fix the mean"]
+
+
 def test_a_fork_names_a_branch_that_resume_continues(
     wink: Wink, project: Path, script: Script, recorded: Path
 ):

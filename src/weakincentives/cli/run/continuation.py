@@ -322,10 +322,22 @@ class EarlierRun:
         """Return the conversation at the step; every call in it has a result."""
         found = complete_results(load_messages(self._timeline.messages(self.step)))
         messages = tuple(each for each in found if not isinstance(each, SystemMessage))
-        if self._timeline.step(self.step).kind == "start":  # what to do is not in them yet
+        if self._awaits_prompt():  # what to do is not in them yet
             pending = self.details.get("instruction" if messages else "task")
             return add_instruction(messages, str(pending)) if pending else messages
         return messages
+
+    def _awaits_prompt(self) -> bool:
+        """Return whether a round had begun at the step whose prompt is not recorded.
+
+        A fork, an undo and the user's edits begin with such a step too, and stand for the one
+        before them.
+        """
+        for number in reversed(self._timeline.ancestors(self.step)):
+            step = self._timeline.step(number)
+            if step.kind != "start" or "run" in step.details:
+                return step.kind == "start"
+        return False
 
 
 def _recorded_details(timeline: Timeline, at: int) -> Mapping[str, Any]:
