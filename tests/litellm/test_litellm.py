@@ -113,7 +113,7 @@ def test_an_answer_is_what_the_prompt_asks_for() -> None:
             "shorten it",
         ),
         (fails(500, "sorry"), TransientError, "try again"),
-        (fails(529, "overloaded"), ThrottledError, "limits the rate"),
+        (fails(529, "overloaded"), ThrottledError, "is overloaded"),
         (drops(headers_first=False), TransientError, "try again"),
     ],
 )

@@ -40,12 +40,12 @@ def test_a_deadline_is_a_moment(clock: ManualClock):
 
 def test_the_error_says_which_limit_and_by_how_much(clock: ManualClock):
     deadline = Deadline.after(10, clock=clock)
-    clock.advance(10.25)
+    clock.advance(13.25)
     with pytest.raises(DeadlineExceededError) as caught:
         deadline.check("Tool 'grep'")
-    assert str(caught.value) == ("Tool 'grep' stopped: the deadline of 10.000 s passed 0.250 s ago")
+    assert str(caught.value) == "Tool 'grep' stopped: the deadline of 10 s passed 3.25 s ago"
     assert caught.value.deadline is deadline
-    assert caught.value.overrun == timedelta(seconds=0.25)
+    assert caught.value.overrun == timedelta(seconds=3.25)
     assert isinstance(caught.value, WinkError)
     assert isinstance(caught.value, TimeoutError)
 
@@ -54,8 +54,9 @@ def test_a_deadline_is_over_at_its_very_moment(clock: ManualClock):
     deadline = Deadline.after(1, clock=clock)
     clock.advance(1)
     assert deadline.expired
-    with pytest.raises(DeadlineExceededError, match=r"passed 0\.000 s ago"):
+    with pytest.raises(DeadlineExceededError) as caught:
         deadline.check()
+    assert str(caught.value).endswith("stopped: the deadline of 1 s passed")
 
 
 @given(st.timedeltas(-10 * DAY, 10 * DAY), st.floats(0, 9.99))
@@ -73,7 +74,7 @@ def test_a_wall_clock_that_jumps_fires_nothing_and_grants_nothing(jump: timedelt
 
 def test_a_deadline_in_the_past_has_passed_from_the_start(clock: ManualClock):
     deadline = Deadline(clock.now() - DAY, clock)
-    with pytest.raises(DeadlineExceededError, match=r"passed 86400\.000 s ago"):
+    with pytest.raises(DeadlineExceededError, match=r"the deadline passed 86,400 s ago"):
         deadline.check()
 
 

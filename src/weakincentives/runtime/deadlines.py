@@ -14,6 +14,8 @@ from typing import Protocol, Self
 from weakincentives.errors import WinkError
 from weakincentives.posix import time_limit
 
+_NOTICEABLE = timedelta(seconds=1)  # less than that after a deadline says nothing
+
 
 class Clock(Protocol):
     """A source of wall-clock and monotonic time."""
@@ -74,10 +76,12 @@ class DeadlineExceededError(WinkError, TimeoutError):
 
     def __init__(self, what: str, deadline: "Deadline", overrun: timedelta) -> None:
         """Describe the work that was stopped, its deadline, and how long ago that passed."""
-        super().__init__(
-            f"{what} stopped: the deadline of {_format_seconds(deadline.allowed)} passed "
-            f"{_format_seconds(overrun)} ago"
-        )
+        is_past = deadline.allowed <= timedelta()  # when it was made
+        allowed = "" if is_past else f" of {_format_seconds(deadline.allowed)}"
+        fact = f"{what} stopped: the deadline{allowed} passed"
+        if overrun >= _NOTICEABLE:
+            fact += f" {_format_seconds(overrun)} ago"
+        super().__init__(fact)
         self.deadline = deadline
         self.overrun = overrun
 
@@ -143,4 +147,6 @@ class Deadline:
 
 
 def _format_seconds(length: timedelta) -> str:
-    return f"{length.total_seconds():.3f} s"
+    """Return a length in seconds, with three significant digits where it is short."""
+    seconds = length.total_seconds()
+    return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"

@@ -26,7 +26,8 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(r"insufficient[ _](quota|balance|credit)|billing|credit balance", re.I)
-_BUSY = re.compile(r"overloaded|rate[ _]?limit|too many requests", re.I)
+_RATE = re.compile(r"rate[ _]?limit|too many requests", re.I)
+_BUSY = re.compile(rf"overloaded|{_RATE.pattern}", re.I)
 _REJECTED = (400, 413, 422, 429)
 
 
@@ -183,7 +184,14 @@ def _classify(
     if status == 404:
         return InvalidRequestError, f"has no {model} at {endpoint.url}, check its name and the URL"
     if status in (429, 529) or (status in (None, 500, 503) and _BUSY.search(message)):
-        return ThrottledError, f"limits the rate of requests to {model}, wait or raise the limits"
+        return ThrottledError, _describe_busy(model, status, message)
     if status is None or status in (408, 409, 425) or status >= 500:
         return TransientError, f"failed to answer with {model}, try again"
     return InvalidRequestError, f"rejects the request to {model}, change it"
+
+
+def _describe_busy(model: str, status: int | None, message: str) -> str:
+    """Return whether the user sends too much, or the server has too much to do."""
+    if _RATE.search(message) or (status == 429 and not _BUSY.search(message)):
+        return f"limits the rate of requests to {model}, wait or raise the limits"
+    return f"is overloaded and cannot answer with {model} now, try again later"
