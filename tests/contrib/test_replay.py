@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.adapters import Completion, ScriptedAdapter, ToolCall, UserMessage
+from weakincentives.adapters import (
+    CancellationToken,
+    Completion,
+    RunCancelledError,
+    ScriptedAdapter,
+    ToolCall,
+    UserMessage,
+)
 from weakincentives.cli.timeline.export import write_directory
 from weakincentives.contrib.replay import assert_replays, replay
 from weakincentives.contrib.tools import FilesystemSection
@@ -158,6 +165,39 @@ def test_without_a_sandbox_commands_are_skipped_and_their_files_are_the_recorded
             )
     report = replay(path)
     assert (report.skipped, report.replayed, report.difference) == ((4,), (6,), None)
+
+
+def test_a_call_that_was_interrupted_is_not_run_to_its_end(tmp_path: Path):
+    cancellation, replaying = CancellationToken(), tmp_path / "replaying"
+
+    class Tools:
+        def stop(self, params: None, *, context: ToolContext) -> ToolResult[None]:
+            assert not replaying.exists()
+            context.filesystem.write("half.txt", "half")
+            cancellation.cancel("by the user")
+            cancellation.check("Tool call 'stop'")
+            raise AssertionError
+
+        def prompt(self, files: BaseFilesystem, session: Session) -> Prompt[None]:
+            tools = [Tool[None, None](name="stop", description="Stops.", handler=self.stop)]
+            sections = [
+                FilesystemSection(filesystem=files, session=session),
+                MarkdownSection(title="Tools", key="tools", template="Use them.", tools=tools),
+            ]
+            return Prompt[None](ns="t", key="t", sections=sections)
+
+    files, session = InMemoryFilesystem(), Session()
+    steps = [
+        ToolCall("write_file", {"file_path": "a.txt", "content": "a"}),
+        ToolCall("stop", {}),
+    ]
+    model = ScriptedAdapter([Completion(tool_calls=(each,)) for each in steps])
+    with SessionRecorder(session, tmp_path / "run", files), pytest.raises(RunCancelledError):
+        model.evaluate(Tools().prompt(files, session), session=session, cancellation=cancellation)
+    replaying.touch()
+    report = replay(tmp_path / "run", create_prompt=Tools().prompt)
+    assert (report.replayed, report.skipped, report.interrupted) == ((4,), (6,), (6,))
+    assert (report.difference, report.problem) == (None, None)
 
 
 def test_a_replay_changes_neither_the_timeline_nor_the_workspace(tmp_path: Path):

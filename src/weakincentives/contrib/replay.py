@@ -63,6 +63,7 @@ __all__ = ["PromptFactory", "ReplayDifference", "ReplayReport", "assert_replays"
 
 PromptFactory: TypeAlias = Callable[[BaseFilesystem, Session], Prompt[Any]]
 """Returns the prompt whose tools are replayed, for a workspace and a session."""
+_SKIPPED = "skipped"
 _NO_ROOT = "/"
 _MAX_DIFF_LINES = 200
 _EXECUTABLE = 0o100
@@ -108,9 +109,10 @@ class ReplayReport:
     Args:
         path: The timeline.
         replayed: The steps that were run again.
-        skipped: The steps that could not be run here, such as commands without a sandbox.
+        skipped: The steps that were not run, such as commands without a sandbox.
         difference: The first difference, at which the replay stopped; or None.
         problem: What is missing from the recording, so that it was not replayed; or None.
+        interrupted: The skipped steps whose call was interrupted, so that it has no result.
     """
 
     path: Path
@@ -118,6 +120,7 @@ class ReplayReport:
     skipped: tuple[int, ...]
     difference: ReplayDifference | None
     problem: str | None = None
+    interrupted: tuple[int, ...] = ()
 
 
 def assert_replays(
@@ -162,21 +165,33 @@ def replay(
     """
     replayed: list[int] = []
     skipped: list[int] = []
-    difference = None
+    difference = problem = None
     with Timeline(path) as timeline:
-        for prompt, calls in _segments(timeline):
-            with _ReplayedWorkspace(timeline, prompt, create_prompt, sandbox) as workspace:
-                for step in calls:
-                    if workspace.can_run(step):
-                        replayed.append(step.number)
-                        difference = workspace.run(step)
-                    else:
-                        skipped.append(step.number)
-                        workspace.skip(step)
-                    if difference is not None:
-                        return ReplayReport(Path(path), tuple(replayed), tuple(skipped), difference)
-        problem = timeline.problem or _find_end_problem(timeline)
-    return ReplayReport(Path(path), tuple(replayed), tuple(skipped), None, problem)
+        for step, found in _replay_calls(timeline, create_prompt, sandbox):
+            (skipped if found is _SKIPPED else replayed).append(step.number)
+            difference = found if isinstance(found, ReplayDifference) else None
+        if difference is None:
+            problem = timeline.problem or _find_end_problem(timeline)
+        interrupted = tuple(each for each in skipped if _was_interrupted(timeline.step(each)))
+    steps = tuple(replayed), tuple(skipped)
+    return ReplayReport(Path(path), *steps, difference, problem, interrupted)
+
+
+def _replay_calls(
+    timeline: Timeline, create_prompt: PromptFactory | None, sandbox: str | None
+) -> Iterator[tuple[StepRecord, ReplayDifference | Literal["skipped"] | None]]:
+    """Yield each call with its difference, up to the first, or that it was skipped."""
+    for prompt, calls in _segments(timeline):
+        with _ReplayedWorkspace(timeline, prompt, create_prompt, sandbox) as workspace:
+            for step in calls:
+                if not workspace.can_run(step):
+                    workspace.skip(step)
+                    yield step, _SKIPPED
+                    continue
+                difference = workspace.run(step)
+                yield step, difference
+                if difference is not None:
+                    return
 
 
 def _find_end_problem(timeline: Timeline) -> str | None:
@@ -254,7 +269,12 @@ class _ReplayedWorkspace:
         self._stack.close()
 
     def can_run(self, step: StepRecord) -> bool:
-        """Return whether the tool of a step is here; a call of no tool at all is replayed too."""
+        """Return whether a step has a result, and its tool is here.
+
+        A call of no tool at all is replayed too.
+        """
+        if _was_interrupted(step):
+            return False
         name = str(step.details.get("tool"))
         return name in self._tools or (name not in self._offered and not step.success)
 
@@ -390,6 +410,12 @@ class _ReplayedWorkspace:
             if dialect == named:
                 return dialect
         return max(DIALECTS, key=lambda each: len(_tool_names(each) & self._offered))
+
+
+def _was_interrupted(step: StepRecord) -> bool:
+    """Return whether a call ended without a result: it was cancelled, or a limit stopped it."""
+    details = step.details
+    return not step.success and bool(details.get("error")) and details.get("result_size") is None
 
 
 def _tool_names(dialect: DialectName) -> set[str]:

@@ -1,6 +1,7 @@
 """`wink replay`: run the tool calls of a recorded run again, and compare the results."""
 
 import json
+from collections.abc import Collection
 
 import click
 
@@ -23,15 +24,15 @@ EXIT_DIFFERENT = 1
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
-    help="Where recorded commands run again; by default isolated where that works, else nowhere.",
+    help="Sandbox for recorded commands (default: auto; without a working sandbox they are"
+    " skipped).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
-    """Run the recorded tool calls again, with the tools of today, in a temporary workspace.
+    """Re-run the recorded tool calls with the current tools, in a temporary workspace.
 
-    The answers of the model are those of the recording. The first result that differs is
-    printed with its step: the text that the model gets, or the files. Commands are skipped
-    where nothing isolates them.
+    The model's answers come from the recording. Prints the first step whose output or files
+    differ. Commands are skipped without a sandbox, and calls that were interrupted always.
     """
     found = find_run(run, "steps")
     check_steps(found)
@@ -71,6 +72,7 @@ def _describe(report: ReplayReport) -> dict[str, object]:
         "problem": report.problem,
         "replayed": list(report.replayed),
         "skipped": list(report.skipped),
+        "interrupted": list(report.interrupted),
         "difference": difference,
     }
 
@@ -79,13 +81,18 @@ def _print(report: ReplayReport) -> None:
     if report.difference is not None:
         echo(str(report.difference), err=False)
     calls = format_count(len(report.replayed), "tool call")
-    skipped = ""
-    if report.skipped:
-        numbers = ", ".join(map(str, report.skipped))
-        skipped = f"; not run here: {format_count(len(report.skipped), 'step')} ({numbers})"
+    skipped = _name_steps("not run here", set(report.skipped) - set(report.interrupted))
+    skipped += _name_steps("interrupted when recorded, not run", report.interrupted)
     outcome = "all the same" if report.difference is None else "stopped at the first difference"
     if report.problem is not None and report.difference is None:
         outcome = "the same as far as they are recorded"
     echo(f"Replayed {calls}, {outcome}{skipped}.")
     if report.problem is not None:
         echo(f"wink: {report.problem}")
+
+
+def _name_steps(fact: str, numbers: Collection[int]) -> str:
+    if not numbers:
+        return ""
+    names = ", ".join(map(str, sorted(numbers)))
+    return f"; {fact}: {format_count(len(numbers), 'step')} ({names})"
