@@ -60,6 +60,49 @@ def test_the_log_lists_every_step_with_its_outcome_and_its_files(wink: Wink, rec
     assert "✗ tool   edit_file calc.py" in lines[5]
     assert "+1" not in lines[5]
     assert "task: fix the mean" in done.out
+    assert lines[1].split("prompt ")[1] == "fix the mean"
+    assert "end    Done." in lines[9]
+
+
+def test_the_log_separates_a_command_from_the_paths_that_it_changed(wink: Wink, tmp_path: Path):
+    files, session, path = InMemoryFilesystem(), Session(), tmp_path / "made"
+    with SessionRecorder(session, path, files):
+        files.write("made.txt", "made\n")
+        call = {"command": ["touch", "made.txt"]}
+        session.dispatch(ToolInvoked(tool="shell_execute", params=call, paths=("made.txt",)))
+    assert "shell_execute touch made.txt · made.txt  [" in wink("log", path).out
+
+
+def test_the_log_of_a_path_has_only_steps_that_changed_it(wink: Wink, tmp_path: Path):
+    root = tmp_path / "work"
+    root.mkdir()
+
+    def remove() -> None:
+        files.delete("docs", recursive=True)
+
+    with HostFilesystem(root) as files:
+        path = record(
+            tmp_path,
+            files,
+            lambda: files.write("docs/a.txt", "a\n"),
+            lambda: files.write("docs/b.txt", "b\n"),
+            lambda: files.mkdir("docs/sub/deep", parents=True),
+            lambda: files.write("docs2.txt", "2\n"),
+            lambda: files.read("docs/a.txt"),
+            lambda: files.move("docs/b.txt", "docs/c.txt"),
+            remove,
+        )
+
+    def found(name: str) -> list[int]:
+        return [each["number"] for each in wink("log", path, "--files", name, "--json").events]
+
+    assert found("docs/a.txt") == found("./docs//a.txt") == [2, 8]
+    assert found("docs/b.txt") == [3, 7]
+    assert found("docs/c.txt") == [7, 8]
+    assert found("docs") == [2, 3, 4, 7, 8]
+    assert found("docs2.txt") == [5]
+    assert found("doc") == []
+    assert found(".") == [2, 3, 4, 5, 7, 8]
 
 
 def test_the_log_as_json_has_an_object_per_step(wink: Wink, recorded: Path):
@@ -118,10 +161,12 @@ def test_a_step_shows_its_call_its_result_and_its_diff(wink: Wink, recorded: Pat
     out = wink("show", "4").out
     assert "old_string: (len(numbers) + 1)" in out
     assert "\nResult:\n" in out
-    assert "\nSlices changed:\n" in out
+    assert "\nState changed:\n  VirtualFileSystem: 1 replaced\n  ToolInvoked: 1 added\n" in out
     assert "+    return sum(numbers) / len(numbers)" in out
-    assert "weakincentives.runtime.events:ToolInvoked: 1 item after the first 0" in out
-    assert "projection:VirtualFileSystem: 1 item after the first 0" in out
+    for number in range(1, 11):
+        shown = wink("show", str(number)).out
+        for word in ("weakincentives.", "slice", "Slice", "prompt_key", "snapshot_ref"):
+            assert word not in shown
     failed = wink("show", "6").out
     assert "It failed: everything that it changed was rolled back." in failed
     assert "+++" not in failed

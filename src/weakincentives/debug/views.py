@@ -13,7 +13,13 @@ from weakincentives.debug.recording import RecordedSession, Recording
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
-from weakincentives.runtime.timeline import StepRecord, StoredSession, step_command
+from weakincentives.runtime.timeline import (
+    StepRecord,
+    StoredSession,
+    describe_step,
+    step_command,
+    step_request,
+)
 from weakincentives.serde import to_builtins
 
 MAX_ENTRIES = 100_000
@@ -23,7 +29,6 @@ _MAX_ITEMS = 200  # of a slice
 _MAX_STRING = 100_000
 _MAX_FOUND = 100
 _EXCERPT = 60  # characters before and after what was found
-_MAX_TASK = 200
 
 
 class SessionView:
@@ -220,11 +225,12 @@ def compare(first: SessionView, second: SessionView, ends: tuple[int, int]) -> d
     for _, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         pairs += _align(left[a:b], right[c:d])
     sides = first.recording.files(ends[0]), second.recording.files(ends[1])
+    titles = [{str(each.number): describe_step(each) for each in side} for side in (left, right)]
     return {
         "sessions": [first.summary(), second.summary()],
         "ends": list(ends),
         "pairs": pairs,
-        "titles": [{str(each.number): _title(each) for each in side} for side in (left, right)],
+        "titles": titles,
         "diff": describe_diff(diff(*sides), *sides),
     }
 
@@ -277,7 +283,7 @@ def _row(step: StepRecord) -> dict[str, Any]:
         "n": step.number,
         "parent": step.parent,
         "kind": step.kind,
-        "title": _title(step),
+        "title": describe_step(step),
         "at": step.created_at,
         "branch": step.branch,
         "ok": step.success,
@@ -321,33 +327,7 @@ def _find_model(steps: Iterable[StepRecord]) -> str | None:
 
 def _find_task(steps: Iterable[StepRecord]) -> str:
     """Return the first request of the user."""
-    return next((each for each in map(_request, steps) if each), "")
-
-
-def _title(step: StepRecord) -> str:
-    """Return what happened; for a prompt that is the request, for the end the answer."""
-    if step.kind == "prompt":
-        return _request(step) or step.title
-    if step.kind == "end":
-        return _first_line(str(step.details.get("text") or "")) or step.title
-    return step.title
-
-
-def _request(step: StepRecord) -> str:
-    """Return the beginning of the last message of the user that a step added."""
-    added: tuple[Any, ...] = () if step.messages is None else step.messages.items
-    for message in reversed(added):
-        if isinstance(message, Mapping):
-            found = cast("Mapping[str, object]", message)
-            if found.get("role") == "user":
-                return _first_line(str(found.get("text", "")))
-    return ""
-
-
-def _first_line(text: str) -> str:
-    """Return the first line of a Markdown text that is not a heading."""
-    lines = (each.strip() for each in text.split("\n"))
-    return next((each for each in lines if each and each[0] != "#"), "")[:_MAX_TASK]
+    return next((each for each in map(step_request, steps) if each), "")
 
 
 def _paths(files: ReadableFilesystem) -> Iterator[str]:

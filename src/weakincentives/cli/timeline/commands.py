@@ -49,7 +49,7 @@ def log(**options: Any) -> None:
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")
 def show(**options: Any) -> None:
-    """Show a step: parameters and result, messages, slices, and the files that it changed.
+    """Show a step: parameters and result, messages, state, and the files that it changed.
 
     A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
     step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;

@@ -1,10 +1,12 @@
 """`wink log`, `show` and `fork`: the steps of a recorded run, one of them, a branch at one."""
 
 import json
+import posixpath
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
+from uuid import UUID
 
 import click
 
@@ -23,8 +25,10 @@ from weakincentives.filesystem.base import State
 from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import (
     StepRecord,
+    StoredSession,
     Timeline,
     TimelineError,
+    describe_step,
     fork_timeline,
     step_command,
 )
@@ -40,10 +44,15 @@ _MAX_PATCH_LINES = 200
 _BLOCK = 1024 * 1024
 _SHOWN_ELSEWHERE = frozenset(
     {
-        *("created_at", "duration_ms", "error", "event_id", "params", "result_message"),
-        *("result_size", "session_id", "success", "text", "tool", "usage"),
+        *("command", "created_at", "duration_ms", "error", "event_id", "params", "result_message"),
+        *("result_size", "run", "session_id", "success", "text", "tool", "usage"),
     }
 )
+_TEXTS = {"prompt": "System prompt", "model": "Answer", "end": "Answer"}
+_INTERNAL = frozenset(
+    {"adapter", "call_id", "prompt_key", "prompt_name", "prompt_ns", "snapshot_ref"}
+)
+"""Details that only --full shows."""
 
 
 # --- log ---
@@ -55,7 +64,7 @@ def log(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None
         wanted = [
             step.number
             for step in timeline.steps
-            if path is None or (step.parent is not None and _touches(step, path.strip("/")))
+            if path is None or (step.parent is not None and _changes(step, path))
         ][-(limit or 0) :]
         if as_json:
             for number in wanted:
@@ -66,11 +75,10 @@ def log(*, run: str, limit: int | None, path: str | None, as_json: bool) -> None
         print_problem(timeline)
 
 
-def _touches(step: StepRecord, path: str) -> bool:
-    """Return whether a step changed a path, something below it, or a directory above it."""
-    return any(
-        f"{each}/".startswith(f"{path}/") or path.startswith(f"{each}/") for each in step.paths
-    )
+def _changes(step: StepRecord, path: str) -> bool:
+    """Return whether a step changed a path, or something below it."""
+    wanted = posixpath.normpath(path).strip("/")
+    return any(wanted == "." or f"{each}/".startswith(f"{wanted}/") for each in step.paths)
 
 
 def _describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
@@ -81,7 +89,7 @@ def _describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
         "parent": step.parent,
         "branch": step.branch,
         "kind": step.kind,
-        "title": step.title,
+        "title": describe_step(step),
         "actor": step.actor,
         "undoes": step.undoes,
         "client": step.client,
@@ -136,7 +144,8 @@ def _describe_line(timeline: Timeline, step: StepRecord) -> str:
     has_failed = not step.success or (command is not None and command.failed)
     mark = " " if step.kind in _WITHOUT_OUTCOME else "✗" if has_failed else "✓"
     time = step.created_at.astimezone().strftime("%H:%M:%S")
-    line = f"{step.number:>3} {time} {mark} {step.kind:<6} {shorten(step.title, _TITLE_WIDTH)}"
+    title = shorten(describe_step(step), _TITLE_WIDTH)
+    line = f"{step.number:>3} {time} {mark} {step.kind:<6} {title}"
     texts = (step.client or "", "" if command is None else str(command))
     facts = [shorten(each, _TITLE_WIDTH) for each in texts if each]
     if step.duration_ms is not None:
@@ -164,7 +173,7 @@ def _describe_files(timeline: Timeline, step: StepRecord) -> list[str]:
 
 
 def show(*, words: tuple[str, ...], path: str | None, full: bool, as_json: bool) -> None:
-    """Show a step: parameters and result, messages, slices, and the files that it changed."""
+    """Show a step: parameters and result, messages, state, and the files that it changed."""
     run, steps = split_arguments(words, most=1, command="show")
     with open_timeline(run) as timeline:
         wanted = steps[0] if steps else StepArgument(str(timeline.last))
@@ -198,6 +207,14 @@ def _describe_content(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
     """Return what a step added to conversation, session and files."""
     messages = () if step.messages is None else step.messages.items
     now = timeline.sessions(step.number)
+    before: Mapping[UUID, StoredSession] = {}
+    if step.parent is not None:
+        before = timeline.sessions(step.parent)
+
+    def count(session_id: UUID, name: str) -> int:
+        known = before.get(session_id)
+        return len(known.slices[name].items) if known and name in known.slices else 0
+
     return {
         "details": step.details,
         "messages": [to_builtins(each) for each in messages],
@@ -206,6 +223,7 @@ def _describe_content(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
                 "session_id": str(session_id),
                 "type": name,
                 "kept": kept,
+                "removed": count(session_id, name) - kept,
                 "items": now[session_id].slices[name].items[kept:],
             }
             for session_id, name, kept in step.changed_slices()
@@ -226,22 +244,28 @@ def _lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]
     yield from _detail_lines(step, full=full)
     yield from _message_lines(step, content["messages"], full=full)
     if content["slices"]:
-        yield "\nSlices changed:"
+        yield "\nState changed:"
     for each in content["slices"]:
-        count = format_count(len(each["items"]), "item")
-        yield f"  {each['type']}: {count} after the first {each['kept']}"
+        added, removed = len(each["items"]), each["removed"]
+        replaced = min(added, removed)
+        counts = {"replaced": replaced, "added": added - replaced, "removed": removed - replaced}
+        shown = ", ".join(f"{count} {verb}" for verb, count in counts.items() if count)
+        yield f"  {each['type'].rpartition(':')[2]}: {shown}"
     yield from _file_lines(timeline, step, content["patch"].split("\n"), full=full)
 
 
 def _detail_lines(step: StepRecord, *, full: bool) -> Iterator[str]:
     details = step.details
     yield from _table_lines("Parameters", details.get("params"), full=full)
-    for name, title in (("result_message", "Result"), ("error", "Error"), ("text", "Text")):
+    text = _TEXTS.get(step.kind, "Text")
+    for name, title in (("result_message", "Result"), ("error", "Error"), ("text", text)):
         if details.get(name) and (step.kind, name) != ("tool", "text"):
             yield f"\n{title}:"
             yield from _indent(str(details[name]), full=full)
     yield from _table_lines("Usage", details.get("usage"), full=full)
-    others = {key: value for key, value in details.items() if key not in _SHOWN_ELSEWHERE}
+    yield from _table_lines("Settings", details.get("run"), full=full)
+    left_out = _SHOWN_ELSEWHERE if full else _SHOWN_ELSEWHERE | _INTERNAL
+    others = {key: value for key, value in details.items() if key not in left_out}
     yield from _table_lines("Details", others, full=full)
 
 

@@ -13,7 +13,12 @@ from weakincentives.runtime.session.snapshots import StoredSession, StoredSlice
 from weakincentives.runtime.timeline.export import export_history, import_history
 from weakincentives.runtime.timeline.recorder import SessionRecorder, record_as
 from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline, fork_timeline
-from weakincentives.runtime.timeline.title import call_subject, step_command
+from weakincentives.runtime.timeline.title import (
+    call_subject,
+    describe_step,
+    step_command,
+    step_request,
+)
 
 __all__ = [
     "SUFFIX",
@@ -27,11 +32,13 @@ __all__ = [
     "TimelineError",
     "TimelineHeader",
     "call_subject",
+    "describe_step",
     "export_history",
     "fork_timeline",
     "has_steps",
     "import_history",
     "record_as",
     "step_command",
+    "step_request",
     "steps_file",
 ]

@@ -8,6 +8,7 @@ from weakincentives.runtime.events import CommandOutcome
 from weakincentives.serde import SerdeError, convert
 
 _MAX_TITLE = 100
+_MAX_LINE = 200
 _MAX_CODE = 60  # characters shown of code
 _PREAMBLE = ("import ", "from ", "#")
 _UNDO = "undo"  # the tool of an MCP server that takes calls back
@@ -39,8 +40,35 @@ def _tool_title(details: Mapping[str, Any]) -> str:
     if tool == _UNDO:  # its arguments may be empty, and its paths are everything
         result = str(details.get("result_message") or details.get("error") or "")
         return f"{tool} {result.partition('. ')[0].removeprefix('Undid ')}"
+    subject = call_subject(details.get("params") or {})
     paths = ", ".join(details.get("paths") or ())
-    return f"{tool} {call_subject(details.get('params') or {})} {paths}"
+    return f"{tool} {' · '.join(filter(None, (subject, paths)))}"
+
+
+def describe_step(step: StepRecord) -> str:
+    """Return what happened: of a prompt what the user said, of the end the answer, or the title."""
+    if step.kind == "prompt":
+        return step_request(step) or step.title
+    if step.kind == "end":
+        return _first_line(str(step.details.get("text") or "")) or step.title
+    return step.title
+
+
+def step_request(step: StepRecord) -> str:
+    """Return the beginning of the last message of the user that a step added; empty without one."""
+    added: tuple[Any, ...] = () if step.messages is None else step.messages.items
+    for message in reversed(added):
+        if isinstance(message, Mapping):
+            found = cast("Mapping[str, object]", message)
+            if found.get("role") == "user":
+                return _first_line(str(found.get("text", "")))
+    return ""
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of a Markdown text, that is not a heading if there is one."""
+    lines = [line for each in text.split("\n") if (line := each.strip())]
+    return next((each for each in lines if each[0] != "#"), "".join(lines[:1]))[:_MAX_LINE]
 
 
 def call_subject(params: Mapping[str, Any]) -> str:
@@ -49,10 +77,10 @@ def call_subject(params: Mapping[str, Any]) -> str:
     found: object = "" if name is None else params[name]
     if isinstance(found, list | tuple):
         return " ".join(map(str, cast("Sequence[object]", found)))
-    return _first_line(str(found)) if name == "code" else str(found)
+    return _code_subject(str(found)) if name == "code" else str(found)
 
 
-def _first_line(code: str) -> str:
+def _code_subject(code: str) -> str:
     """Return the first line of code that is not an import, and how many lines there are."""
     lines = [line.strip() for line in code.splitlines() if line.strip()] or [""]
     first = next((line for line in lines if not line.startswith(_PREAMBLE)), lines[0])
