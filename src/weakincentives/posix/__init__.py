@@ -90,5 +90,7 @@ from weakincentives.posix.small_files import read_small as read_small
 from weakincentives.posix.small_files import remove_partial as remove_partial
 from weakincentives.posix.workers import ForkServer as ForkServer
 from weakincentives.posix.workers import ServerProcess as ServerProcess
+from weakincentives.posix.workers import has_exited as has_exited
+from weakincentives.posix.workers import is_readable as is_readable
 from weakincentives.posix.workers import start_worker as start_worker
 from weakincentives.posix.workers import worker_command as worker_command

@@ -7,7 +7,9 @@ It ends when its connection is closed, which also happens if this process is kil
 A part of it runs inside containers, so it imports only the standard library.
 """
 
+import errno
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -73,6 +75,30 @@ def start_worker(
         env={},
         cwd="/",
     )
+
+
+def is_readable(descriptor: int | socket.socket, seconds: float = 0.0) -> bool:
+    """Return whether there is something to read, or its end, at the latest after `seconds`."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def has_exited(pid: int, seconds: float = 0.0) -> bool:
+    """Return whether a process has exited, at the latest after `seconds`.
+
+    It need not be a child of this one. Where it cannot be told, it has not.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        return error.errno == errno.ESRCH
+    try:
+        return is_readable(process, seconds)
+    finally:
+        os.close(process)
 
 
 class ServerProcess(Protocol):

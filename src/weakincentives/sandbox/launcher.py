@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +19,8 @@ from weakincentives.posix.frames import send_frame
 from weakincentives.posix.workers import (
     ForkServer,
     ServerProcess,
+    has_exited,
+    is_readable,
     start_worker,
     worker_command,
 )
@@ -214,12 +215,15 @@ class SupervisorProcess:
     def wait_until_ready(self) -> bool:
         """Wait until it can start a command; return False if it never will."""
         while not self._is_at_end and not self._next:
-            if not select.select([self._control], [], [], _START_TIMEOUT)[0]:
+            if not is_readable(self._control, _START_TIMEOUT):
                 return False
             self.serve()
-        # its process may have been killed meanwhile
-        while not self._is_at_end and select.select([self._control], [], [], 0)[0]:
+        # one of them may have been killed meanwhile
+        while not self._is_at_end and is_readable(self._control):
             self.serve()
+        if has_exited(self.pid) or has_exited(self._next):
+            # other processes may hold its end for a while: a child that was just forked, the server
+            self._is_at_end = True
         return not self._is_at_end
 
     def start(
@@ -283,7 +287,7 @@ class SupervisorProcess:
         """Stop it, and wait until it has exited."""
         self.stop()
         if self.pid:
-            _wait_for_exit(self.pid)
+            has_exited(self.pid, RESPONSE_TIMEOUT)  # it has nothing left to do
         self.close()
 
     def close_remote(self) -> None:
@@ -296,15 +300,3 @@ class SupervisorProcess:
         self.close_remote()
         self._control.close()
         self._commands.close()
-
-
-def _wait_for_exit(pid: int) -> None:
-    """Wait for a supervisor that has nothing left to do; it is not a child of this process."""
-    if sys.platform != "linux":
-        return
-    with suppress(OSError):  # it is gone
-        descriptor = os.pidfd_open(pid)
-        try:
-            select.select([descriptor], [], [], RESPONSE_TIMEOUT)
-        finally:
-            os.close(descriptor)

@@ -6,7 +6,6 @@ again; all others serve one evaluation, and a spare is forked meanwhile.
 """
 
 import os
-import select
 import signal
 import socket
 import sys
@@ -26,6 +25,7 @@ from weakincentives.posix import (
     ForkServer,
     FrameError,
     ServerProcess,
+    is_readable,
     receive_frame,
     send_frame,
     start_worker,
@@ -119,7 +119,7 @@ class Worker:
             # it waits for us, so the number is still its own
             with suppress(OSError):
                 self._pid, self._process = frame.pid, os.pidfd_open(frame.pid)
-        return self._process >= 0 and not _is_readable(self._process, 0)
+        return self._process >= 0 and not is_readable(self._process)
 
     def send(self, message: Mapping[str, object], until: float) -> None:
         """Send a message.
@@ -163,7 +163,7 @@ class Worker:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             if waits:
-                _is_readable(self._process, _EXIT_TIMEOUT)
+                is_readable(self._process, _EXIT_TIMEOUT)
         self.forget()
 
 
@@ -278,12 +278,6 @@ def _is_usable(worker: Worker) -> bool:
         return worker.wait_until_ready(_START_TIMEOUT)
     except (FrameError, TimeoutError):
         return False
-
-
-def _is_readable(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
 
 
 _decoder = msgspec.json.Decoder(Frame)
