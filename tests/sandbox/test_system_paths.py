@@ -15,6 +15,7 @@ from weakincentives.sandbox import (
     LandlockSandbox,
     PodmanSandbox,
     SandboxUnavailableError,
+    system_paths,
 )
 from weakincentives.sandbox.probe import create_sandbox
 from weakincentives.sandbox.system_paths import (
@@ -98,6 +99,87 @@ def test_a_circle_of_links_is_no_interpreter(workspace: Path) -> None:
     (workspace / ".venv" / "pyvenv.cfg").touch()
     (workspace / ".venv" / "bin" / "python").symlink_to("python")
     assert str(workspace) not in readable_paths(workspace=str(workspace))
+
+
+# --- nothing of a home ---
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that is not `$HOME`, with a directory of programs in `PATH` and a Python."""
+    made = tmp_path / "ci"
+    for each in (".local", "notes", "tools/lib", "tools/share", "tools/bin", "lib/python3.9"):
+        (made / each).mkdir(parents=True)
+    for each in ("key", "notes/key", "tools/key", "lib/key", "tools/share/text"):
+        (made / each).write_text("secret" if each.endswith("key") else "known")
+    (made / "bin").mkdir()
+    (made / "bin" / "python3.9").touch(mode=0o755)
+    (made / "lib" / "python3.9" / "os.py").write_text("known")
+    put_on_path(monkeypatch, made / "bin", made / "tools" / "bin")
+    return made
+
+
+def add_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwd = home.parent / "passwd"
+    passwd.write_text(f"root:x:0:0:root:/root:/bin/sh\nbroken\nci:x:1:1::{home}:/bin/sh\n")
+    monkeypatch.setattr(system_paths, "_PASSWD", passwd)
+
+
+def printed(name: str, workspace: Path, *paths: Path) -> str:
+    with create_sandbox(name, workspace) as sandbox:
+        return sandbox.exec(["cat", *map(str, paths)]).stdout
+
+
+@isolated
+@pytest.mark.parametrize("mark", ["passwd", ".ssh", ".gnupg", ".aws", ".config"])
+def test_a_prefix_in_path_never_makes_a_home_readable(
+    name: str, mark: str, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_user(home, monkeypatch) if mark == "passwd" else (home / mark).mkdir()
+    keys = [home / each for each in ("key", "notes/key", "lib/key", "tools/key")]
+    assert printed(name, workspace, *keys, home / "lib/python3.9/os.py") == ""
+    assert printed(name, workspace, home / "tools/share/text") == "known"
+
+
+@isolated
+def test_a_home_is_not_readable_as_the_prefix_of_a_python(
+    name: str, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_user(home, monkeypatch)
+    (workspace / ".venv" / "bin").mkdir(parents=True)
+    (workspace / ".venv" / "pyvenv.cfg").touch()
+    (workspace / ".venv" / "bin" / "python").symlink_to(home / "bin" / "python3.9")
+    keys = [home / each for each in ("key", "notes/key", "lib/key")]
+    assert printed(name, workspace, *keys, home / "lib/python3.9/os.py") == "known"
+
+
+@isolated
+def test_a_directory_beside_programs_is_no_way_into_a_home(
+    name: str, workspace: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_user(home, monkeypatch)
+    (tmp_path / "prefix" / "bin").mkdir(parents=True)
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "key").write_text("secret")
+    (tmp_path / "prefix" / "lib").symlink_to(home)
+    (tmp_path / "prefix" / "share").symlink_to(home / ".ssh")
+    put_on_path(monkeypatch, tmp_path / "prefix" / "bin")
+    links = [tmp_path / "prefix" / each for each in ("lib/key", "share/key")]
+    assert printed(name, workspace, *links, home / ".ssh" / "key") == ""
+
+
+@isolated
+def test_of_a_prefix_only_what_programs_need_is_readable(
+    name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "prefix"
+    for each in ("bin", "lib", "share", "data"):
+        (prefix / each).mkdir(parents=True)
+        (prefix / each / "text").write_text(f"{each} ")
+    (prefix / ".env").write_text("secret")
+    put_on_path(monkeypatch, prefix / "bin")
+    found = [prefix / each / "text" for each in ("bin", "lib", "share", "data")]
+    assert printed(name, workspace, *found, prefix / ".env") == "bin lib share "
 
 
 # --- programs that commands find ---

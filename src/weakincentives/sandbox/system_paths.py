@@ -4,10 +4,12 @@ Everything else is invisible or unreadable: home directories, keys, sockets, oth
 From `/etc` only files without secrets are taken, by name.
 """
 
+import glob
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
 from weakincentives.sandbox.protocol import SandboxUnavailableError
@@ -33,6 +35,20 @@ _KERNEL_DIRECTORIES = ("/proc", "/sys")
 _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin"})
 _ENVIRONMENTS = (".venv", "venv")
 _ENVIRONMENT_FILE = "pyvenv.cfg"
+_PREFIX_DIRECTORIES = (
+    *("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share"),
+    _ENVIRONMENT_FILE,
+)
+_LAYOUTS: Mapping[str, Sequence[str]] = {
+    "lib/jvm.cfg": ("conf", "jmods", "release"),  # Java
+    "pkg/tool": ("pkg", "src", "VERSION", "go.env"),  # Go
+    "conda-meta": ("ssl", "etc/fonts", "*-linux-gnu"),
+}
+_PYTHON_FILES = ("bin/python*", "lib/python3*", "lib/libpython3*", _ENVIRONMENT_FILE)
+_KEY_DIRECTORIES = frozenset({".ssh", ".gnupg", ".aws"})
+_HOME_DIRECTORIES = (*_KEY_DIRECTORIES, ".config")
+_PASSWD = Path("/etc/passwd")
+_HOME_FIELD = 5
 _MAX_LINKS = 40  # as the kernel follows
 
 
@@ -54,17 +70,19 @@ def check_workspace(path: str) -> None:
 def readable_paths(
     extra: Iterable[str | os.PathLike[str]] = (), *, workspace: str
 ) -> tuple[str, ...]:
-    """Return the directories outside `/usr` that hold programs: this Python's, and `PATH`'s.
+    """Return what programs outside `/usr` need: this Python, and those in `PATH`.
 
-    Of a directory `PREFIX/bin` in `PATH` the prefix is readable, because programs have their
-    libraries there; never a home directory or one that contains it. The virtual environment of
-    the workspace needs its interpreter. Nothing inside the workspace is returned: a command could
-    replace it by a link to a directory outside, which the next command would then read.
+    Of a directory `PREFIX/bin` in `PATH` its neighbours `lib` and `share` are readable, because
+    programs have their libraries there; nothing of a home, and no directory that contains one.
+    The virtual environment of the workspace needs its interpreter. Nothing inside the workspace is
+    returned: a command could replace it by a link to a directory outside, which the next command
+    would then read.
     """
     more = [str(Path(each)) for each in extra]
     environment = find_environment(workspace)
-    own = () if environment is None else _interpreter_prefixes(Path(workspace, environment, "bin"))
-    found = [*_python_prefixes(), *_path_prefixes(os.get_exec_path()), *own, *more]
+    homes = _homes()
+    own = () if environment is None else _interpreters(Path(workspace, environment, "bin"), homes)
+    found = [*_python_files(homes), *_path_files(os.get_exec_path(), homes), *own, *more]
     fixed = [path for path in found if not _leads_into(path, workspace)]
     resolved = dict.fromkeys(each for path in fixed for each in (path, os.path.realpath(path)))
     return tuple(
@@ -158,26 +176,26 @@ def is_below(path: str, directories: Iterable[str]) -> bool:
     return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in directories)
 
 
-def _python_prefixes() -> Iterator[str]:
-    yield from (sys.prefix, sys.base_prefix)
-    yield from _interpreter_prefixes(Path(sys.executable).parent)
+def _python_files(homes: Set[str]) -> Iterator[str]:
+    for each in (sys.prefix, sys.base_prefix):
+        yield from _installation(Path(each), homes, is_python=True)
+    yield from _interpreters(Path(sys.executable).parent, homes)
 
 
-def _path_prefixes(directories: Iterable[str]) -> Iterator[str]:
+def _path_files(directories: Iterable[str], homes: Set[str]) -> Iterator[str]:
     for each in directories:
         path = Path(each)
         if path.name not in _PROGRAM_DIRECTORIES or not path.is_absolute() or not can_read(each):
             continue
         is_environment = (path.parent / _ENVIRONMENT_FILE).is_file()
         if is_environment:
-            yield from _interpreter_prefixes(path)
-        is_hidden = path.parent.name.startswith(".")
-        if (is_environment or not is_hidden) and not _contains_home(path.parent):
-            yield str(path.parent)
+            yield from _interpreters(path, homes)
+        if is_environment or not path.parent.name.startswith("."):
+            yield from _installation(path.parent, homes, is_python=is_environment)
 
 
-def _interpreter_prefixes(programs: Path) -> Iterator[str]:
-    """Yield the installations that the `python` of an environment leads to, link by link.
+def _interpreters(programs: Path, homes: Set[str]) -> Iterator[str]:
+    """Yield what the `python` of an environment needs of the installations it leads to.
 
     The links may be those of a stranger: only a directory that has a standard library counts.
     """
@@ -187,12 +205,51 @@ def _interpreter_prefixes(programs: Path) -> Iterator[str]:
             return
         path = Path(os.path.normpath(path.parent / path.readlink()))
         prefix = path.parent.parent
-        if any(prefix.glob("lib/python3*/os.py")) and not _contains_home(prefix):
-            yield str(prefix)
+        if _find(prefix, "lib/python3*/os.py"):
+            yield from _installation(prefix, homes, is_python=True)
 
 
-def _contains_home(path: Path) -> bool:
-    return is_below(str(Path.home()), (str(path), os.path.realpath(path)))
+def _installation(prefix: Path, homes: Set[str], *, is_python: bool) -> Iterator[str]:
+    """Yield what programs need of a prefix: never the prefix, which may be somebody's home.
+
+    Of a home, nothing is taken unless it is the prefix of a Python; then only that.
+    """
+    names = [*_PREFIX_DIRECTORIES]
+    names += [each for mark in _LAYOUTS if _exists(f"{prefix}/{mark}") for each in _LAYOUTS[mark]]
+    if _is_private(prefix, homes):
+        names = [*_PYTHON_FILES] if is_python else []
+    found = (each for name in names for each in _find(prefix, name))
+    yield from (each for each in found if not _is_private(each, homes))
+
+
+def _find(prefix: Path, pattern: str) -> list[str]:
+    """Return the paths below a prefix; none if it cannot be read, where pathlib would raise."""
+    names = glob.glob(pattern, root_dir=prefix)  # noqa: PTH207 # as above
+    return [f"{prefix}/{each}" for each in names]
+
+
+def _is_private(path: str | Path, homes: Set[str]) -> bool:
+    """Return whether a path is a home or contains one, by its name or by what is in it."""
+    return any(
+        any(_exists(f"{each}/{mark}") for mark in _HOME_DIRECTORIES)
+        or not _KEY_DIRECTORIES.isdisjoint(Path(each).parts)
+        or any(is_below(home, (each,)) for home in homes)
+        for each in {str(path), os.path.realpath(path)}
+    )
+
+
+def _exists(path: str) -> bool:
+    return os.access(path, os.F_OK)
+
+
+def _homes() -> set[str]:
+    """Return the homes of this machine's users, by every name."""
+    found = {str(Path.home())}
+    with suppress(OSError):  # a container may have no such file
+        lines = _PASSWD.read_text(errors="replace").splitlines()
+        found |= {line.split(":")[5] for line in lines if line.count(":") == _HOME_FIELD + 1}
+    found = {each for each in found if Path(each).is_absolute()}
+    return found | {os.path.realpath(each) for each in found}
 
 
 def _leads_into(path: str, workspace: str) -> bool:
