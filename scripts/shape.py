@@ -79,6 +79,8 @@ MAX_FUNCTION_LINES = 40
 MAX_PARAMETERS = 6
 MAX_WALKS: Mapping[str, int] = {"edit_file": 48, "MCP undo": 45}
 """The modules that an operation may cross; others are only printed."""
+NAMES = "Names of the specification: "
+"""How the docstring of a module of re-exports begins: other names beside the real ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,10 @@ class Tree:
                 elif isinstance(node, ast.ImportFrom) and node.module:
                     yield from ((name, node, each) for each in self._targets(node, node.module))
 
+    def reexports(self) -> set[str]:
+        """Return the modules that only offer names of the specification under its module paths."""
+        return {name for name, module in self.modules.items() if _is_reexport(module)}
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Yield every function and method."""
         for nodes in self.nodes.values():
@@ -195,12 +201,14 @@ def is_participle(name: str) -> bool:
 def only_children(tree: Tree) -> list[str]:
     """Return the modules that just one module, in the same folder, imports."""
     importers: dict[str, set[str]] = defaultdict(set)
+    counted = tree.modules.keys() - tree.reexports()  # neither children nor importers
     for name, _, target in tree.imports():
-        importers[target].add(name)
+        if name in counted:
+            importers[target].add(name)
     return sorted(
         name
         for name, users in importers.items()
-        if name in tree.modules and len(users) == 1 and _folder(name) == _folder(next(iter(users)))
+        if name in counted and len(users) == 1 and _folder(name) == _folder(next(iter(users)))
     )
 
 
@@ -271,7 +279,7 @@ def measure_all(tree: Tree, walks: Mapping[str, tuple[int, int]]) -> dict[str, i
             if isinstance(node, ast.ClassDef)
         ),
         "module names used twice": _count_repeated(
-            each.rpartition(".")[2] for each in tree.modules
+            each.rpartition(".")[2] for each in tree.modules.keys() - tree.reexports()
         ),
     }
 
@@ -359,6 +367,16 @@ def _import_lines(tree: Tree) -> int:
         if isinstance(node, ast.Import | ast.ImportFrom)
     )
     return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in statements)
+
+
+def _is_reexport(module: ast.Module) -> bool:
+    """Return whether a module says that it is one, and has nothing but imports and `__all__`."""
+    is_marked = (ast.get_docstring(module) or "").startswith(NAMES)
+    return is_marked and not any(
+        isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) != "__all__")
+        for node in module.body
+    )
 
 
 def _folder(name: str) -> str:

@@ -367,7 +367,7 @@ def test_any_filesystem_can_be_brought():
     assert "`Read`" in text
     assert "read_file" not in text
     assert section.clone().filesystem is files
-    with pytest.raises(PromptError, match="needs a filesystem"):
+    with pytest.raises(NotImplementedError, match="FilesystemSection has no filesystem; pass one"):
         _ = FilesystemSection().filesystem
 
 

@@ -1,12 +1,13 @@
 """The examples of the specifications about workspaces, as they stand there.
 
 Changed only where DESIGN names a thing otherwise: `SnapshotManager` for the manager of 003, and
-a slice that is filled when a section is bound to a session (D8) and not at the first call. Beside
-the seven tools of the specifications there is `move_file`.
+a slice that is filled when a section is bound to a session (D8) and not at the first call. Sections
+offer `move_file` beside the seven tools of the specifications.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from weakincentives.contrib.tools import (
 )
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, ToolContext
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext
 from weakincentives.runtime.events import InProcessEventBus
 from weakincentives.runtime.session import Session, dump_session_tree, load_session, select_latest
 from weakincentives.tools import vfs
@@ -202,6 +203,29 @@ def test_004_usage_example():
     assert [str(file.path) for file in filesystem.files] == ["src/data.json", "src/main.py"]
 
 
+@pytest.mark.parametrize("kind", [VfsSection, WorkspaceSection])
+def test_a_base_path_that_does_not_exist_is_an_error_and_not_an_empty_result(
+    kind: type[VfsSection],
+):
+    with kind() as section:
+        section.filesystem.write("a.txt", "text")
+        for search in (section.filesystem.glob, section.filesystem.grep):
+            with pytest.raises(FileNotFoundError):
+                search("x", path="missing")
+        with pytest.raises(NotADirectoryError):
+            section.filesystem.glob("*", path="a.txt")
+        assert section.filesystem.grep("t", path="a.txt")
+
+
+@pytest.mark.parametrize("tool", FILESYSTEM_TOOLS, ids=lambda tool: tool.name)
+def test_000_a_handler_without_a_filesystem_returns_a_failed_result(tool: Tool[Any, Any]):
+    assert tool.handler is not None
+    result = tool.handler(None, context=ToolContext(None, None, None, Session()))
+    assert not result.success
+    assert result.value is None
+    assert result.message.startswith("No filesystem available in this context.")
+
+
 def test_001_shared_tools_work_on_any_filesystem_of_the_context():
     assert [tool.name for tool in FILESYSTEM_TOOLS] == [
         "ls",
@@ -211,7 +235,6 @@ def test_001_shared_tools_work_on_any_filesystem_of_the_context():
         "glob",
         "grep",
         "rm",
-        "move_file",
     ]
     files = InMemoryFilesystem()
     context = ToolContext(None, None, None, Session(), filesystem=files)
@@ -221,4 +244,4 @@ def test_001_shared_tools_work_on_any_filesystem_of_the_context():
     ).result.success
     assert files.read("a").content == "x"
     alone = ToolExecutor(FILESYSTEM_TOOLS, context=ToolContext(None, None, None, Session()))
-    assert "No workspace" in alone.execute(ToolCall("ls", {})).text
+    assert "No filesystem available in this context." in alone.execute(ToolCall("ls", {})).text

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.shape import Tree, budget, class_checks, packages, past_the_door
+from scripts.shape import (
+    Tree,
+    budget,
+    class_checks,
+    measure_all,
+    only_children,
+    packages,
+    past_the_door,
+)
 from scripts.walks import WALKS, measure
 
 FILESYSTEM = """
@@ -59,6 +67,32 @@ def test_only_imports_of_modules_go_past_the_door_of_a_package(tmp_path: Path):
         "weakincentives.b -> weakincentives.history.change",
         "weakincentives.c -> weakincentives.history.log",
     ]
+
+
+REEXPORT = """Names of the specification: the store."""
+FROM_STORE = "from weakincentives.a.store import Store\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "repeated", "only"),
+    [
+        (f'"""{REEXPORT}"""\n{FROM_STORE}__all__ = ["Store"]\n', 0, ["weakincentives.a.store"]),
+        (f'"""{REEXPORT}"""\n{FROM_STORE}class Other: ...\n', 1, []),  # it has code of its own
+        (f'"""The store."""\n{FROM_STORE}__all__ = ["Store"]\n', 1, []),  # nothing says so
+    ],
+)
+def test_reexports_of_specified_names_count_neither_as_repeated_nor_as_children(
+    tmp_path: Path, text: str, repeated: int, only: list[str]
+):
+    package = tmp_path / "weakincentives"
+    (package / "a").mkdir(parents=True)
+    (package / "store.py").write_text(text)
+    (package / "a" / "store.py").write_text("class Store: ...\n")
+    (package / "a" / "user.py").write_text(FROM_STORE)
+    (package / "user.py").write_text("from weakincentives.store import Store\n")
+    tree = Tree(package)
+    assert measure_all(tree, {})["module names used twice"] == 1 + repeated  # `user` is the other
+    assert [each for each in only_children(tree) if each.endswith("a.store")] == only
 
 
 @pytest.mark.slow

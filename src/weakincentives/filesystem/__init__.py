@@ -35,7 +35,7 @@ from weakincentives.filesystem.events import (
 )
 from weakincentives.filesystem.glob import InvalidGlobError, glob_match
 from weakincentives.filesystem.grep import InvalidRegexError
-from weakincentives.filesystem.host.filesystem import HostFilesystem
+from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.host.journal.completion import ChangeListener
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.limits import (

@@ -1,4 +1,4 @@
-"""Import shortcuts for the evaluation of Python code."""
+"""Names of the specification: the evaluation of Python code."""
 
 from weakincentives.contrib.evaluation import (
     EvalFileRead,

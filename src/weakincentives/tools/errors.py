@@ -1,4 +1,4 @@
-"""Import shortcut for the error of invalid tool arguments."""
+"""Names of the specification: the error of invalid tool arguments."""
 
 from weakincentives.errors import ToolValidationError
 

@@ -1,13 +1,14 @@
-"""Import shortcuts for the workspace with a container."""
+"""Names of the specification: the workspace with a container."""
 
-from weakincentives.contrib.tools.sections import (
+from weakincentives.contrib.tools import (
     IsolationLevel,
+    PodmanConfig,
+    PodmanSandboxConfig,
     PodmanSandboxSection,
     PodmanSection,
     PodmanShellParams,
     PodmanWorkspace,
 )
-from weakincentives.sandbox import PodmanConfig, PodmanSandboxConfig
 
 __all__ = [
     "IsolationLevel",

@@ -15,7 +15,7 @@ from weakincentives.adapters import (
     ToolExecutor,
     ToolOutcome,
 )
-from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS
+from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, move_file_tool
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import Tool, ToolContext
 from weakincentives.runtime import BudgetTracker, Deadline
@@ -31,7 +31,7 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Iterable[Tool[Any, Any]] = FILESYSTEM_TOOLS,
+        tools: Iterable[Tool[Any, Any]] = (*FILESYSTEM_TOOLS, move_file_tool),
         *,
         filesystem: Filesystem | None = None,
         session: Session | None = None,

@@ -1,8 +1,32 @@
 """The tool suite for agents, workspace sections, and the session projection of the files."""
 
+from weakincentives.contrib.evaluation import EvalFileRead, EvalFileWrite, EvalParams, EvalResult
 from weakincentives.contrib.tools.context import ToolSettings
+from weakincentives.contrib.tools.dialects import (
+    DeleteFile,
+    FileReadResult,
+    ListDirectory,
+    ReadFile,
+    WriteFile,
+)
+from weakincentives.contrib.tools.filesystem_tools import (
+    FILESYSTEM_TOOLS,
+    edit_file_tool,
+    glob_tool,
+    grep_tool,
+    ls_tool,
+    move_file_tool,
+    read_file_tool,
+    rm_tool,
+    write_file_tool,
+)
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
-from weakincentives.contrib.tools.projection import ProjectedFiles, VfsFile, VirtualFileSystem
+from weakincentives.contrib.tools.projection import (
+    FileEncoding,
+    ProjectedFiles,
+    VfsFile,
+    VirtualFileSystem,
+)
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -40,31 +64,52 @@ from weakincentives.contrib.tools.results import (
     WriteFileResult,
 )
 from weakincentives.contrib.tools.sections import (
+    AstevalSection,
     ClaudeAgentWorkspaceSection,
+    EvaluationSection,
     FilesystemSection,
     HostWorkspaceSection,
+    IsolationLevel,
+    PodmanSandboxSection,
+    PodmanSection,
+    PodmanShellParams,
+    PodmanWorkspace,
     ProjectInstructionsSection,
     VfsSection,
     VfsToolsSection,
     WorkspaceDigestSection,
     WorkspaceSection,
 )
-from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, filesystem_tools
-from weakincentives.filesystem import HostMount, InMemoryFilesystem
+from weakincentives.contrib.tools.suite import filesystem_tools
+from weakincentives.filesystem import HostMount, InMemoryFilesystem, VfsPath, WriteMode
 from weakincentives.prompt import (
     WorkspaceDigest,
     clear_workspace_digest,
     latest_workspace_digest,
     set_workspace_digest,
 )
+from weakincentives.sandbox import PodmanConfig, PodmanSandboxConfig
+
+# names of earlier drafts
+DeleteEntry = DeleteFile
 
 __all__ = [
     "FILESYSTEM_TOOLS",
     "ApplyPatchParams",
+    "AstevalSection",
     "ClaudeAgentWorkspaceSection",
+    "DeleteEntry",
+    "DeleteFile",
     "EditFileParams",
     "EditFileResult",
+    "EvalFileRead",
+    "EvalFileWrite",
+    "EvalParams",
+    "EvalResult",
+    "EvaluationSection",
     "FileChange",
+    "FileEncoding",
+    "FileReadResult",
     "FilesystemSection",
     "GlobParams",
     "GlobResult",
@@ -75,14 +120,23 @@ __all__ = [
     "HostWorkspaceSection",
     "InMemoryFilesystem",
     "InsertTextParams",
+    "IsolationLevel",
+    "ListDirectory",
     "LsParams",
     "LsResult",
     "MkdirParams",
     "MkdirResult",
     "MoveParams",
     "MoveResult",
+    "PodmanConfig",
+    "PodmanSandboxConfig",
+    "PodmanSandboxSection",
+    "PodmanSection",
+    "PodmanShellParams",
+    "PodmanWorkspace",
     "ProjectInstructionsSection",
     "ProjectedFiles",
+    "ReadFile",
     "ReadFileParams",
     "ReadFileResult",
     "ReadManyParams",
@@ -98,6 +152,7 @@ __all__ = [
     "TreeParams",
     "TreeResult",
     "VfsFile",
+    "VfsPath",
     "VfsSection",
     "VfsToolsSection",
     "VirtualFileSystem",
@@ -105,11 +160,21 @@ __all__ = [
     "WorkspaceDigestSection",
     "WorkspaceParams",
     "WorkspaceSection",
+    "WriteFile",
     "WriteFileParams",
     "WriteFileResult",
+    "WriteMode",
     "clear_workspace_digest",
+    "edit_file_tool",
     "filesystem_tools",
+    "glob_tool",
+    "grep_tool",
     "latest_workspace_digest",
+    "ls_tool",
+    "move_file_tool",
+    "read_file_tool",
     "repo_map_handlers",
+    "rm_tool",
     "set_workspace_digest",
+    "write_file_tool",
 ]

@@ -41,6 +41,9 @@ _SYSTEM_DIRECTORIES = frozenset(
     }
 )
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]")
+_NO_FILESYSTEM = """\
+No filesystem available in this context. Add a workspace section to the prompt, or pass a \
+filesystem in the tool context."""
 _MAX_RETRIES = 3  # with less room, while a result has too many tokens
 
 
@@ -408,18 +411,20 @@ class SpecHandler:
         """Return the paths that a call touches."""
         if context.filesystem is None:
             return ToolAccess()
-        ours = self._handler_context(context)
+        ours = self._handler_context(context, context.filesystem)
         return requests.find_access(self.spec.decode(params, ours), ours.resolve_path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        """Handle a call.
+        """Handle a call; without a filesystem it fails.
 
         Raises:
-            ToolValidationError: There is no workspace, or the parameters are invalid.
+            ToolValidationError: The parameters are invalid.
         """
         if self.binding is not None:
             context = self.binding(context)
-        ours = self._handler_context(context)
+        if context.filesystem is None:
+            return ToolResult[Any].error(_NO_FILESYSTEM)
+        ours = self._handler_context(context, context.filesystem)
         request = self.spec.decode(params, ours)
         result = ours.handle(request)
         return result if self.spec.render is None else self.spec.render(request, result, ours)
@@ -444,12 +449,5 @@ class SpecHandler:
             other_params=spec.other_params,
         )
 
-    def _handler_context(self, context: ToolContext) -> HandlerContext:
-        if context.filesystem is None:
-            raise ToolValidationError(
-                "No workspace: add a workspace section to the prompt, or pass a filesystem"
-                " in the tool context"
-            )
-        return HandlerContext(
-            context, context.filesystem, self.settings, self.dialect, self.handlers
-        )
+    def _handler_context(self, context: ToolContext, filesystem: Filesystem) -> HandlerContext:
+        return HandlerContext(context, filesystem, self.settings, self.dialect, self.handlers)

@@ -93,5 +93,22 @@ def filesystem_tools(
     return tuple(each.build_tool(each.find_access) for each in built)
 
 
-FILESYSTEM_TOOLS = filesystem_tools()
-"""The eight tools of the `wink` dialect, for any workspace."""
+_TOOLS = {tool.name: tool for tool in filesystem_tools()}
+ls_tool = _TOOLS["ls"]
+read_file_tool = _TOOLS["read_file"]
+write_file_tool = _TOOLS["write_file"]
+edit_file_tool = _TOOLS["edit_file"]
+glob_tool = _TOOLS["glob"]
+grep_tool = _TOOLS["grep"]
+rm_tool = _TOOLS["rm"]
+move_file_tool = _TOOLS["move_file"]
+FILESYSTEM_TOOLS = (
+    ls_tool,
+    read_file_tool,
+    write_file_tool,
+    edit_file_tool,
+    glob_tool,
+    grep_tool,
+    rm_tool,
+)
+"""Seven tools of the `wink` dialect, for any workspace; `move_file_tool` is the eighth."""

@@ -5,6 +5,7 @@ from weakincentives.filesystem.host.files import Identity as Identity
 from weakincentives.filesystem.host.files import LineIndexes as LineIndexes
 from weakincentives.filesystem.host.files import identity_of as identity_of
 from weakincentives.filesystem.host.files import is_stable as is_stable
+from weakincentives.filesystem.host.filesystem import HostFilesystem as HostFilesystem
 from weakincentives.filesystem.host.snapshots.edits import entry_state as entry_state
 from weakincentives.filesystem.host.snapshots.edits import is_same as is_same
 from weakincentives.filesystem.host.snapshots.edits import put_entries as put_entries

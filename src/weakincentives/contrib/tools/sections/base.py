@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     SnapshotManager,
 )
 from weakincentives.filesystem.mounts import HostRoots
-from weakincentives.prompt import MarkdownSection, PromptError, Section, Tool, ToolContext
+from weakincentives.prompt import MarkdownSection, Section, Tool, ToolContext
 from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import EventBus, SessionReset, current_transaction
 from weakincentives.runtime.session import Session
@@ -285,9 +285,16 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
     # --- hooks for subclasses ---
 
     def _create_backend(self) -> Filesystem:
-        """Return the workspace, without the mounts."""
+        """Return the workspace, without the mounts.
+
+        Raises:
+            NotImplementedError: No filesystem was given, and the subclass creates none.
+        """
         if self._provided is None:
-            raise PromptError(f"{type(self).__name__} needs a filesystem")
+            raise NotImplementedError(
+                f"{type(self).__name__} has no filesystem; pass one as filesystem=, or override"
+                " _create_backend in a subclass"
+            )
         return self._provided
 
     def _discard(self, backend: Filesystem) -> None:
