@@ -14,7 +14,7 @@ import pytest
 
 from tests.debug.conftest import Client
 from tests.debug.recordings import APP, KEY, PNG, Recorded, record, workspace
-from weakincentives.filesystem import ArchiveFilesystem, HostFilesystem
+from weakincentives.filesystem import ArchiveFilesystem, HostFilesystem, InMemoryFilesystem
 
 EDIT, FAILED, SHELL = 5, 6, 7
 
@@ -143,6 +143,29 @@ def test_the_last_state_by_the_routes_of_the_dump(client: Client):
     tree = client.api("filesystem/tree")
     assert {"path": "picture.png", "size_bytes": len(PNG)} in tree
     assert "dear" in client.api("filesystem/file?path=app.py")["content"]
+
+
+@pytest.mark.parametrize("session", ["one", "two"])
+def test_the_routes_of_the_dump_obey_the_session(
+    tmp_path: Path, serving: Callable[[Path], Any], session: str
+):
+    for name in ("one", "two"):
+        files = InMemoryFilesystem()
+        files.write(f"{name}.txt", name)
+        files.export_archive(tmp_path / f"{name}.fs.zip")
+    query = f"session={session}"
+    with serving(tmp_path) as client:
+        assert client.api(f"filesystem/meta?{query}")["total_bytes"] == 3
+        assert [each["path"] for each in client.api(f"filesystem/tree?{query}")] == [
+            f"{session}.txt"
+        ]
+        found = client.api(f"filesystem/file?path={session}.txt&{query}")
+        assert found["content"] == session
+        for route in ("meta", "tree", "file?path=one.txt"):
+            joint = "&" if "?" in route else "?"
+            answer = client.get(f"/api/filesystem/{route}{joint}session=three")
+            assert answer.status == 404
+            assert b"'three'" in answer.body
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,22 @@ def test_the_files_of_the_last_state(dump: Path):
     assert store.get_filesystem_file("picture.png") is None
 
 
+def test_the_files_of_a_session_by_its_name(tmp_path: Path):
+    record(tmp_path, "first")
+    record(tmp_path, "second")
+    (tmp_path / "second.fs.zip").unlink()  # so its timeline has them
+    store = SnapshotStore(tmp_path, name="first")
+    assert store.get_filesystem_archive() == tmp_path / "first.fs.zip"
+    assert store.get_filesystem_archive("second") is None
+    manifest = store.get_filesystem_manifest("second")
+    assert manifest is not None
+    assert manifest["file_count"] == 8
+    assert "dear" in (store.get_filesystem_file("app.py", "second") or "")
+    with pytest.raises(RecordingError, match="No session of this name: 'third'"):
+        store.get_filesystem_tree("third")
+    store.close()
+
+
 @pytest.mark.parametrize("path", ["../run.jsonl", "a\0b"])
 def test_a_path_that_is_none_raises(dump: Path, path: str):
     with pytest.raises(WinkError):

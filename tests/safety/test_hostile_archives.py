@@ -394,8 +394,11 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "many directories": many_directories,
     "a deep path many times": shared_deep_path,
     # the manifest
-    "no manifest": lambda: zipped(FILE),
-    "manifest below files": lambda: zipped(replace(manifest(), name=b"files/manifest.json")),
+    "neither a manifest nor files": lambda: zipped(),
+    "no manifest, and a file elsewhere": lambda: zipped(FILE, replace(FILE, name=b"b")),
+    "no manifest, and names that differ in case": lambda: zipped(
+        FILE, replace(FILE, name=b"files/A")
+    ),
     "empty manifest": lambda: raw_manifest(b""),
     "manifest that is no JSON": lambda: raw_manifest(b"{"),
     "manifest that is a list": lambda: raw_manifest(b"[]"),

@@ -192,19 +192,17 @@ class Routes:
         return Response(page, media_type="application/octet-stream", headers=headers)
 
     def _filesystem_meta(self, given: Parameters) -> Any:
-        del given
-        manifest = self._store.get_filesystem_manifest()
+        manifest = self._store.get_filesystem_manifest(given.get("session"))
         if manifest is None:
             raise NotFoundError("This session has no files")
         return manifest
 
     def _filesystem_tree(self, given: Parameters) -> Any:
-        del given
-        return self._store.get_filesystem_tree()
+        return self._store.get_filesystem_tree(given.get("session"))
 
     def _filesystem_file(self, given: Parameters) -> Any:
         path = _required(given, "path")
-        content = self._store.get_filesystem_file(path)
+        content = self._store.get_filesystem_file(path, given.get("session"))
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
         return {"path": path, "content": content}

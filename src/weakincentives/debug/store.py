@@ -19,7 +19,8 @@ class SnapshotStore:
     """The sessions at a path: a dump, a timeline, or a folder of them.
 
     The `get_filesystem_` methods read the last state of the files: from the archive of a dump, or
-    else from the timeline. Content is verified, and only what is in the workspace can be read.
+    else from the timeline. Without a session's name, they read those of the session that the store
+    begins with. Content is verified, and only what is in the workspace can be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
@@ -67,37 +68,43 @@ class SnapshotStore:
             raise RecordingError(f"No session of this name: {name!r}")
         return found
 
-    def get_filesystem_archive(self) -> Path | None:
-        """Return the archive of the current session, None if there is none."""
-        archive = self._current.files.archive
+    def get_filesystem_archive(self, session: str | None = None) -> Path | None:
+        """Return the archive of a session, None if there is none.
+
+        Raises:
+            RecordingError: There is no session of this name.
+        """
+        archive = self._chosen(session).files.archive
         return archive if archive.is_file() else None
 
-    def get_filesystem_manifest(self) -> dict[str, Any] | None:
+    def get_filesystem_manifest(self, session: str | None = None) -> dict[str, Any] | None:
         """Return the manifest of the last files, None if there are none.
 
         Raises:
             ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no archive, and the timeline cannot be read.
+            RecordingError: There is no session of this name, or no archive, and its timeline cannot
+                be read.
         """
-        archive = self.get_filesystem_archive()
+        archive = self.get_filesystem_archive(session)
         if archive is not None:
             with ArchiveFilesystem(archive) as files:
                 return cast("dict[str, Any]", to_builtins(files.manifest))
-        with self._last_files() as files:
+        with self._last_files(session) as files:
             if files is None:
                 return None
             sizes = [each.size_bytes for each in _list_files(files)]
-            manifest = ArchiveManifest(VERSION, self._last_date(), len(sizes), sum(sizes))
+            manifest = ArchiveManifest(VERSION, self._last_date(session), len(sizes), sum(sizes))
             return cast("dict[str, Any]", to_builtins(manifest))
 
-    def get_filesystem_tree(self) -> list[dict[str, Any]]:
+    def get_filesystem_tree(self, session: str | None = None) -> list[dict[str, Any]]:
         """Return the path and size of each of the last files, sorted; empty without any.
 
         Raises:
             ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no archive, and the timeline cannot be read.
+            RecordingError: There is no session of this name, or no archive, and its timeline cannot
+                be read.
         """
-        with self._last_files() as files:
+        with self._last_files(session) as files:
             if files is None:
                 return []
             found = [
@@ -105,15 +112,16 @@ class SnapshotStore:
             ]
         return sorted(found, key=lambda each: cast("str", each["path"]))
 
-    def get_filesystem_file(self, path: str) -> str | None:
+    def get_filesystem_file(self, path: str, session: str | None = None) -> str | None:
         """Return one of the last files as text; None if it is not there, or is not UTF-8.
 
         Raises:
             InvalidPathError, PathEscapeError: It is not a path in a workspace.
             ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no archive, and the timeline cannot be read.
+            RecordingError: There is no session of this name, or no archive, and its timeline cannot
+                be read.
         """
-        with self._last_files() as files:
+        with self._last_files(session) as files:
             if files is None:
                 return None
             try:
@@ -122,21 +130,24 @@ class SnapshotStore:
                 return None
 
     @contextmanager
-    def _last_files(self) -> Generator[ReadableFilesystem | None, None, None]:
-        """Open the last files of the current session: those of its archive, or of its timeline."""
-        archive = self.get_filesystem_archive()
+    def _last_files(self, session: str | None) -> Generator[ReadableFilesystem | None, None, None]:
+        """Open the last files of a session: those of its archive, or of its timeline."""
+        chosen, archive = self._chosen(session), self.get_filesystem_archive(session)
         if archive is not None:
             with ArchiveFilesystem(archive) as files:
                 yield files
-        elif self._current.files.timeline.exists():
-            with self._current.lock:
-                recording = self._current.open()
+        elif chosen.files.timeline.exists():
+            with chosen.lock:
+                recording = chosen.open()
                 yield recording.files(len(recording.steps)) if recording.steps else None
         else:
             yield None
 
-    def _last_date(self) -> datetime:
-        return self._current.open().steps[-1].created_at
+    def _last_date(self, session: str | None) -> datetime:
+        return self._chosen(session).open().steps[-1].created_at
+
+    def _chosen(self, session: str | None) -> RecordedSession:
+        return self._current if session is None else self.session(session)
 
     def close(self) -> None:
         """Close all files."""

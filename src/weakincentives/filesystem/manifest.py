@@ -48,12 +48,16 @@ class SnapshotManifest:
         """Parse the JSON of a manifest.
 
         Raises:
-            ValueError: It is not a manifest.
+            ValueError: It is not a manifest, or has another version.
         """
         try:
             found = msgspec.convert(json.loads(data), cls)
         except RecursionError:
             raise ValueError("Manifest is nested too deeply") from None
+        if found.version != VERSION:
+            raise ValueError(
+                f"Manifest has version {found.version!r}; this program reads version {VERSION!r}"
+            )
         for path, mode in found.modes.items():
             if not 0 <= mode <= _ALL_BITS:
                 raise ValueError(f"Manifest has invalid permissions for {path!r}: {mode}")

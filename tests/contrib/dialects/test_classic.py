@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.dialects.replay import Replay, tree
+from weakincentives.contrib.tools import filesystem_tools
 from weakincentives.contrib.tools.dialects import DeleteFile, FileReadResult, WriteFile
 from weakincentives.contrib.tools.projection import ProjectionUpdater
 from weakincentives.filesystem import (
@@ -17,6 +19,8 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     VfsPath,
 )
+from weakincentives.prompt import ToolContext
+from weakincentives.runtime.session import Session
 from weakincentives.serde import decode, encode
 
 
@@ -111,6 +115,24 @@ def test_what_was_written_is_returned(classic: Replay):
     value = classic.call("write_file", arguments).result.value
     assert value == WriteFile(VfsPath(("c.bin",)), data, "create", "binary")
     assert classic.files.read_bytes("c.bin").content == data
+
+
+@pytest.mark.parametrize("content", ["h\u00e9\r\n".encode(), b"\xff\x00", b""])
+@pytest.mark.parametrize("encoding", ["utf-8", "binary", "latin-1", None])
+def test_a_program_may_pass_bytes_as_the_specification_has_them(
+    classic: Replay, content: bytes, encoding: str | None
+):
+    tool = next(each for each in filesystem_tools("classic") if each.name == "write_file")
+    context = ToolContext(None, None, None, Session(), filesystem=classic.files)
+    assert tool.handler is not None
+    call = WriteFile(VfsPath(("a", "b")), content, "create", encoding)
+    result = tool.handler(call, context=context)
+    assert result.value is not None
+    assert (result.value.path, result.value.content) == (call.path, content)
+    tool.handler(replace(call, mode="append"), context=context)
+    assert classic.files.read_bytes("a/b").content == content * 2
+    assert tool.access is not None
+    assert tool.access(call, context).writes == ("a/b",)
 
 
 def test_content_that_is_not_base64_is_refused(classic: Replay):

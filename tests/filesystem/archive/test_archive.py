@@ -29,7 +29,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.archive import format as archive_format
 from weakincentives.filesystem.archive.export import FAULT_POINTS, export_archive
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
-from weakincentives.filesystem.archive.format import escape, unescape
+from weakincentives.filesystem.archive.format import ArchiveError, escape, unescape
 from weakincentives.filesystem.host.files import HostFile
 from weakincentives.posix import fault_hook
 from weakincentives.posix.compression import DEFAULT_CODEC
@@ -602,3 +602,27 @@ def test_no_descriptor_stays_open(target: Path) -> None:
     with ArchiveFilesystem(target) as state:
         state.read_bytes("large", limit=1)
     assert open_descriptors() == before
+
+
+def test_an_archive_without_a_manifest_is_imported_as_the_files_that_it_has(target: Path) -> None:
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("files/src/main.py", "print('hi')\n")
+        archive.writestr("files/empty/", "")
+        archive.writestr("files/manifest.json", "{}")  # a file of that name
+    fs = small_tree()
+    assert fs.import_archive(target) == 2
+    assert [each.path for each in fs.glob("**")] == ["manifest.json", "src/main.py"]
+    assert fs.stat("empty").is_directory
+    with ArchiveFilesystem(target) as state:
+        assert (state.manifest.file_count, state.manifest.total_bytes) == (2, 14)
+        assert state.manifest.created_at.timestamp() == int(target.stat().st_mtime)
+
+
+def test_an_archive_with_nothing_at_all_does_not_empty_the_workspace(target: Path) -> None:
+    with zipfile.ZipFile(target, "w"):
+        pass
+    fs = small_tree()
+    before = [each.path for each in fs.glob("**")]
+    with pytest.raises(ArchiveError, match="no files and no manifest"):
+        fs.import_archive(target)
+    assert [each.path for each in fs.glob("**")] == before

@@ -168,6 +168,30 @@ def test_any_tree_becomes_any_other_and_back(
     assert tree_of(root) == second_tree
 
 
+def test_a_snapshot_whose_manifest_has_another_version_is_not_restored(
+    fs: HostFilesystem, root: Path
+) -> None:
+    def git(*arguments: str, given: str = "") -> str:
+        command = ["git", "--git-dir", fs.git_dir or "", *arguments]
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, check=True
+        ).stdout
+
+    fill(root)
+    snapshot = fs.snapshot()
+    before = tree_of(root)
+    commit, tree = git("cat-file", "-p", snapshot.commit_ref), f"{snapshot.commit_ref}^{{tree}}"
+    manifest = git("show", f"{tree}:manifest.json")
+    known = git("rev-parse", f"{tree}:manifest.json").strip()
+    blob = git("hash-object", "-w", "--stdin", given=manifest.replace('"1"', '"2"')).strip()
+    entries = git("cat-file", "-p", tree).replace(known, blob)
+    other = commit.replace(git("rev-parse", tree), git("mktree", given=entries))
+    forged = git("hash-object", "-t", "commit", "-w", "--stdin", given=other).strip()
+    with pytest.raises(SnapshotRestoreError, match="Manifest has version '2'"):
+        fs.restore(replace(snapshot, commit_ref=forged))
+    assert tree_of(root) == before
+
+
 def test_git_reads_the_store(fs: HostFilesystem, root: Path) -> None:
     fill(root)
     fs.snapshot(tag="first")

@@ -1,10 +1,19 @@
 """InMemoryFilesystem: the guarantees of its tree beyond the protocol."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from weakincentives.filesystem import InMemoryFilesystem, LimitExceededError, Limits
+from weakincentives.filesystem import (
+    HostMount,
+    InMemoryBackend,
+    InMemoryFilesystem,
+    LimitExceededError,
+    Limits,
+    PathEscapeError,
+    ReadOnlyError,
+)
 
 
 class Clock:
@@ -16,6 +25,20 @@ class Clock:
     def __call__(self) -> int:
         self.now += 1_000_000_000
         return self.now
+
+
+def test_it_can_start_with_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project" / "docs").mkdir(parents=True)
+    (tmp_path / "project" / "docs" / "guide.md").write_text("# Guide\n")
+    (tmp_path / "outside").write_text("outside")
+    monkeypatch.chdir(tmp_path / "project")
+    mounts = (HostMount("docs"), HostMount("docs", mount_path="again"))
+    fs = InMemoryBackend(mounts, read_only=True)
+    assert [each.path for each in fs.glob("**")] == ["again/guide.md", "docs/guide.md"]
+    with pytest.raises(ReadOnlyError):
+        fs.write("new", "")
+    with pytest.raises(PathEscapeError):
+        InMemoryFilesystem(mounts=[HostMount("../outside")])
 
 
 def test_the_root_is_nowhere_on_disk() -> None:

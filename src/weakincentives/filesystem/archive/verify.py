@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from weakincentives.filesystem.archive.zip_reader import (
 )
 from weakincentives.filesystem.manifest import (
     MANIFEST,
+    VERSION,
     ArchiveDocument,
     ArchiveManifest,
 )
@@ -165,6 +167,23 @@ class ArchiveVerifier:
         return start + member.packed_size
 
 
+def _find_manifest(members: Sequence[ZipMember]) -> ZipMember | None:
+    return next((each for each in reversed(members) if each.name == MANIFEST), None)
+
+
+def _plain_manifest(descriptor: int, members: Sequence[ZipMember]) -> ArchiveDocument:
+    """Return the manifest of an archive without one; its date is that of the ZIP file.
+
+    Raises:
+        ArchiveError: There are no files: to import it would empty the workspace.
+    """
+    sizes = [each.size for each in members if not each.is_directory]
+    if not sizes:
+        raise ArchiveError(f"Archive has no files and no manifest: {MANIFEST!r} is missing")
+    modified_at = datetime.fromtimestamp(int(os.fstat(descriptor).st_mtime), UTC)
+    return ArchiveDocument(VERSION, modified_at.isoformat(), len(sizes), sum(sizes))
+
+
 def _is_large(member: ZipMember) -> bool:
     return member.size > _MAX_WHOLE or member.packed_size > _MAX_WHOLE
 
@@ -206,7 +225,12 @@ def read_archive(
         members = read_members(directory, count)
         reader = ZipReader(descriptor, end)
         verification = ArchiveVerifier(reader, members, codec)
-        manifest = read_manifest(reader, members, limits)
+        has_manifest = _find_manifest(members) is not None
+        manifest = (
+            read_manifest(reader, members, limits)
+            if has_manifest
+            else _plain_manifest(descriptor, members)
+        )
         summary = summarize(manifest)
         tree = ArchiveTree(limits)
         if manifest.files is None:
@@ -243,10 +267,8 @@ def read_manifest(
     Raises:
         ArchiveError: It is missing or invalid.
     """
-    for member in reversed(members):
-        if member.name == MANIFEST:
-            break
-    else:
+    member = _find_manifest(members)
+    if member is None:
         raise ArchiveError(f"Archive has no manifest: {MANIFEST!r} is missing")
     if member.size > limits.max_manifest_bytes:
         raise ArchiveError(

@@ -42,6 +42,7 @@ from weakincentives.filesystem.memory.nodes import (
     is_same,
     set_node,
 )
+from weakincentives.filesystem.mounts import HostMount
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.filesystem.text import Content
@@ -191,6 +192,7 @@ class InMemoryFilesystem(TransactionalFilesystem):
 
     def __init__(
         self,
+        mounts: Sequence[HostMount] = (),
         *,
         read_only: bool = False,
         limits: Limits = MEMORY_LIMITS,
@@ -198,22 +200,31 @@ class InMemoryFilesystem(TransactionalFilesystem):
         max_snapshots: int | None = MAX_MEMORY_SNAPSHOTS,
         _read_only: bool = False,
     ) -> None:
-        """Start empty.
+        """Start with copies of `mounts`, or empty.
 
         Args:
+            mounts: Files below the current directory to copy; `hydrate_all_from_host` takes others.
             read_only: Raise ReadOnlyError on every write.
             limits: The limits, with a quota.
             clock: Returns nanoseconds since the epoch.
             max_snapshots: The number of snapshots to keep; then the oldest is forgotten. None
                 keeps all of them.
+
+        Raises:
+            PathEscapeError: A mount is not below the current directory.
+            LimitExceededError: The mounts exceed `max_bytes` or the quota.
+            OSError: A mount cannot be read.
         """
-        super().__init__(limits=limits, read_only=read_only or _read_only)
+        super().__init__(limits=limits)
         self._clock = clock
         self._edition: int = 0
         self._snapshot_count = 0
         self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, clock())
         self._savepoint_roots: list[DirectoryNode] = []
+        if mounts:
+            self.hydrate_all_from_host(mounts)
+        self._read_only = read_only or _read_only
 
     @property
     def root(self) -> str:

@@ -105,7 +105,7 @@ class DeleteFile(_RelativePath):
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """The result value of `write_file`: the file that was written."""
+    """The result value of `write_file`: the file that was written; programs may pass it as a call."""
 
     path: VfsPath
     content: bytes
@@ -169,10 +169,15 @@ def _decode_delete(params: DeleteFile, context: HandlerContext) -> RmParams:
     return RmParams(_checked_path(params.path, context))
 
 
-def _decode_write(params: WriteFileCall, context: HandlerContext) -> WriteFileParams:
-    encoding = "base64" if params.encoding == "binary" else "utf-8"
+def _decode_write(params: WriteFileCall | WriteFile, context: HandlerContext) -> WriteFileParams:
     path = _checked_path(params.path, context)
-    return WriteFileParams(path, params.content, params.mode, encoding)
+    encoding = "base64" if params.encoding == "binary" else "utf-8"
+    if isinstance(params.content, str):
+        return WriteFileParams(path, params.content, params.mode, encoding)
+    if params.encoding in ("utf-8", None):
+        with suppress(UnicodeDecodeError):
+            return WriteFileParams(path, params.content.decode(), params.mode)
+    return WriteFileParams(path, base64.b64encode(params.content).decode(), params.mode, "base64")
 
 
 def _encode_write(request: WriteFileParams) -> WriteFileCall | None:
