@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 import pytest
-from mcp.types import Tool
 
 from weakincentives.contrib.integrations.mcp.definitions import (
     MAX_DESCRIPTION,
     MAX_SCHEMA_BYTES,
+    ListedTool,
     define_tools,
 )
 
@@ -16,8 +16,8 @@ OBJECT: dict[str, Any] = {"type": "object"}
 PLAIN: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def tool(name: str = "t", schema: dict[str, Any] = OBJECT, description: str = "") -> Tool:
-    return Tool(name=name, input_schema=schema, description=description)
+def tool(name: str = "t", schema: object = OBJECT, description: object = "") -> ListedTool:
+    return ListedTool(name, {"inputSchema": schema, "description": description})
 
 
 def schema_of(schema: dict[str, Any]) -> Any:
@@ -26,7 +26,7 @@ def schema_of(schema: dict[str, Any]) -> Any:
     return defined[0].schema
 
 
-def reason(schema: dict[str, Any]) -> str:
+def reason(schema: object) -> str:
     defined, refused = define_tools([tool("bad", schema), tool("good")], "a")
     assert [each.foreign_name for each in defined] == ["good"]
     assert refused[0].name == "bad"
@@ -142,6 +142,10 @@ TREE = {"properties": {"below": {"items": {"$ref": "#/$defs/Tree"}}}}
     ("schema", "why"),
     [
         ({"type": "array"}, "its input schema does not describe an object"),
+        ([], "its input schema is not an object"),
+        (None, "its input schema is not an object"),
+        ({"properties": {"a": 5}}, "its parameter 'a' has no schema"),
+        ({"required": "a"}, "its input schema has a 'required' that is no list of names"),
         ({"properties": ["a"]}, "its input schema does not describe an object"),
         (
             {"description": "x" * MAX_SCHEMA_BYTES},
@@ -175,6 +179,6 @@ TREE = {"properties": {"below": {"items": {"$ref": "#/$defs/Tree"}}}}
     ],
 )
 def test_a_schema_that_no_provider_should_get_is_refused_and_the_others_stay(
-    schema: dict[str, Any], why: str
+    schema: object, why: str
 ):
     assert reason(schema) == why

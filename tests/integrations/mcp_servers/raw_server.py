@@ -125,6 +125,14 @@ def structured(value: Any, words: str = "") -> dict[str, Any]:
 
 
 @tool
+def nest(levels: int) -> dict[str, Any]:
+    value: Any = "below"
+    for _ in range(levels):
+        value = [value]
+    return {"content": [], "structuredContent": {"value": value}}
+
+
+@tool
 def write(path: str, content: str, fails: bool = False) -> dict[str, Any]:
     Path(path).write_text(content)
     return {**text("written"), "isError": fails}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Thread
 from typing import Any
 
@@ -67,6 +68,40 @@ def serve_http(app: Any, *, port: int = 0) -> Generator[str, None, None]:
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
+
+
+@contextmanager
+def serve_raw(mode: str, *arguments: str, as_events: bool) -> Generator[str, None, None]:
+    """Serve the raw server over HTTP: each answer as JSON, or as an event; yield its URL."""
+    command = [sys.executable, "-I", "-S", str(HERE / "raw_server.py"), mode, *arguments]
+    kind = b"text/event-stream" if as_events else b"application/json"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        status, answer = 405, b""
+        if scope["method"] == "POST":
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(body + b"\n")
+            process.stdin.flush()
+            status = 202
+            if "id" in json.loads(body):
+                status, answer = 200, process.stdout.readline()
+        if answer and as_events:
+            answer = b"event: message\r\ndata: " + answer.strip() + b"\r\n\r\n"
+        headers = [(b"content-type", kind)]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    with Popen(command, stdin=PIPE, stdout=PIPE) as process:
+        with serve_http(app) as url:
+            yield url
+        process.terminate()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

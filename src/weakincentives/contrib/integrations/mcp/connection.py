@@ -30,12 +30,16 @@ from mcp.types import (
     ListRootsResult,
     PaginatedRequestParams,
     Root,
-    Tool,
     ToolListChangedNotification,
 )
 from pydantic import ValidationError
 
-from weakincentives.contrib.integrations.mcp.definitions import clean_text
+from weakincentives.contrib.integrations.mcp.definitions import (
+    ListedTool,
+    clean_text,
+    read_listing,
+)
+from weakincentives.contrib.integrations.mcp.messages import LISTED_TOOLS, ToolListStream
 from weakincentives.contrib.integrations.mcp.results import quote
 from weakincentives.contrib.integrations.mcp.transport import (
     McpServer,
@@ -46,6 +50,7 @@ from weakincentives.contrib.integrations.mcp.transport import (
 )
 from weakincentives.errors import WinkError
 from weakincentives.redaction import redact
+from weakincentives.serde import encode
 
 MAX_PAGES = 100
 """The most pages of a list of tools."""
@@ -92,7 +97,7 @@ class Connection:
         self.close: Callable[[], object] = weakref.finalize(self, self._worker.stop)
         """Closes the connection and stops the server; also called at exit."""
 
-    def list_tools(self) -> list[Tool]:
+    def list_tools(self) -> list[ListedTool]:
         """Return the tools of the server.
 
         Raises:
@@ -257,9 +262,9 @@ class _Worker:
                 self._task.cancel()
                 raise
 
-    async def list_tools(self) -> list[Tool]:
+    async def list_tools(self) -> list[ListedTool]:
         await self.connect()
-        tools: list[Tool] = []
+        tools: list[object] = []
         size, cursor = 0, None
         for _ in range(MAX_PAGES):
             page = await self._request(
@@ -267,11 +272,12 @@ class _Worker:
                     params=PaginatedRequestParams(cursor=cursor)
                 )
             )
-            tools += page.tools
-            size += len(page.model_dump_json())
+            listed = (page.meta or {})[LISTED_TOOLS]
+            tools += listed
+            size += len(encode(listed))
             cursor = page.next_cursor
             if cursor is None:
-                return tools
+                return read_listing(tools)
             if size > MAX_LIST_BYTES:
                 break
         raise _ClosedError(
@@ -344,7 +350,7 @@ class _Worker:
             async with (
                 open_transport(self._server, status) as (read, write),
                 _Session(
-                    read,
+                    ToolListStream(read),
                     write,
                     list_roots_callback=self._list_roots if self._roots else None,
                     message_handler=self._on_message,

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from mcp.types import Tool as ForeignTool
-
 from weakincentives.characters import INVISIBLE
 from weakincentives.posix import display_path
 from weakincentives.serde import encode
@@ -33,6 +31,21 @@ _PROSE = frozenset({"description", "title", "$comment"})
 # providers reject them at the top level; the server checks its arguments itself
 _TOP_LEVEL_ONLY_NESTED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else")
 _ALLOWED = frozenset("\t\n\r\u200d\ufe0f")  # in values: white space, and parts of emoji
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as a server lists it: nothing in it has been checked, except that it has a name.
+
+    Args:
+        name: Its name at the server, or a description of its place if that is not text.
+        fields: What else the server says about it.
+        problem: Why it has no name, if it has none.
+    """
+
+    name: str
+    fields: Mapping[str, object]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +86,23 @@ class UnusableToolError(ValueError):
     """A tool cannot be offered; the message is the reason."""
 
 
+def read_listing(items: Iterable[object]) -> list[ListedTool]:
+    """Return the items of a list of tools, whatever a server has put into it."""
+    found: list[ListedTool] = []
+    for number, item in enumerate(items, 1):
+        fields = cast("dict[str, object]", item) if isinstance(item, dict) else {}
+        name = fields.get("name")
+        if isinstance(name, str):
+            found.append(ListedTool(name, fields))
+        else:
+            what = "it is not an object" if not isinstance(item, dict) else "its name is not text"
+            shown = display_name(repr(name if isinstance(item, dict) else item))
+            found.append(ListedTool(f"(number {number})", fields, f"{what}: {shown}"))
+    return found
+
+
 def define_tools(
-    tools: Iterable[ForeignTool], prefix: str
+    tools: Iterable[ListedTool], prefix: str
 ) -> tuple[list[ToolDefinition], list[RefusedTool]]:
     """Return the tools that can be offered under `prefix`, and those that cannot."""
     defined: dict[str, ToolDefinition] = {}
@@ -82,6 +110,8 @@ def define_tools(
     seen: set[str] = set()
     for tool in tools:
         try:
+            if tool.problem:
+                raise UnusableToolError(tool.problem)
             if tool.name in seen:
                 raise UnusableToolError("the server lists two tools with this name")
             seen.add(tool.name)
@@ -103,16 +133,21 @@ def clean_text(text: str, limit: int) -> str:
     return visible if len(visible) <= limit else f"{visible[:limit].rstrip()} [...]"
 
 
-def _define(tool: ForeignTool, prefix: str, taken: Mapping[str, object]) -> ToolDefinition:
+def _define(tool: ListedTool, prefix: str, taken: Mapping[str, object]) -> ToolDefinition:
     if not tool.name or len(tool.name) > _MAX_FOREIGN_NAME:
         raise UnusableToolError(f"its name must have 1 to {_MAX_FOREIGN_NAME} characters")
     if INVISIBLE.search(tool.name):
         raise UnusableToolError("its name has control or invisible characters")
+    description, schema = tool.fields.get("description"), tool.fields.get("inputSchema")
+    if description is not None and not isinstance(description, str):
+        raise UnusableToolError("its description is not text")
+    if not isinstance(schema, dict):
+        raise UnusableToolError("its input schema is not an object")
     return ToolDefinition(
         _tool_name(prefix, tool.name, taken),
         tool.name,
-        clean_text(tool.description or "", MAX_DESCRIPTION),
-        _check_schema(tool.input_schema),
+        clean_text(description or "", MAX_DESCRIPTION),
+        _check_schema(cast("dict[str, Any]", schema)),
     )
 
 
@@ -147,7 +182,14 @@ def _check_schema(schema: dict[str, Any]) -> dict[str, object]:
     properties = cleaned.get("properties", {})
     if cleaned.get("type", "object") != "object" or not isinstance(properties, dict):
         raise UnusableToolError("its input schema does not describe an object")
-    for name in cast("dict[str, object]", properties):
+    required = cleaned.get("required", [])
+    if not isinstance(required, list) or not all(
+        isinstance(each, str) for each in cast("list[object]", required)
+    ):
+        raise UnusableToolError("its input schema has a 'required' that is no list of names")
+    for name, value in cast("dict[str, object]", properties).items():
+        if not isinstance(value, dict | bool):
+            raise UnusableToolError(f"its parameter {display_name(name)!r} has no schema")
         if not _PARAMETER.fullmatch(name):
             raise UnusableToolError(
                 f"providers accept no parameter called {display_name(name)!r}:"
@@ -253,8 +295,8 @@ def _look_up(schema: Mapping[str, object], ref: str) -> object:
 
 
 def select_tools(
-    tools: Sequence[ForeignTool], include: Sequence[str], exclude: Sequence[str]
-) -> list[ForeignTool]:
+    tools: Sequence[ListedTool], include: Sequence[str], exclude: Sequence[str]
+) -> list[ListedTool]:
     """Return the tools whose names match a pattern of `include`, if any, and none of `exclude`."""
     wanted = _compile(include)
     unwanted = _compile(exclude)
@@ -271,7 +313,7 @@ def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
     return [re.compile(".*".join(map(re.escape, each.split("*"))), re.DOTALL) for each in patterns]
 
 
-def find_unmatched(tools: Sequence[ForeignTool], include: Sequence[str]) -> list[str]:
+def find_unmatched(tools: Sequence[ListedTool], include: Sequence[str]) -> list[str]:
     """Return the patterns that no tool matches."""
     pairs = zip(include, _compile(include), strict=True)
     return [text for text, each in pairs if not any(each.fullmatch(tool.name) for tool in tools)]

@@ -27,6 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
+from weakincentives.contrib.integrations.mcp.messages import repair
 from weakincentives.posix import read_lines, worker_command
 from weakincentives.prompt import PromptError
 from weakincentives.redaction import header_secrets
@@ -39,6 +40,7 @@ _KILL_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.01
 _CONNECT_TIMEOUT = 30.0
 _NOT_FOUND, _SESSION_HEADER = 404, "mcp-session-id"
+_DATA = b"data:"
 _LAUNCHER = "weakincentives.contrib.integrations.mcp.launcher"
 Streams: TypeAlias = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
@@ -184,29 +186,43 @@ async def _open_http(server: McpHttpServer, status: ServerStatus) -> AsyncGenera
 
 
 async def _bound_response(response: httpx2.Response) -> None:
-    """Limit the size of a response that is not a stream of events, which has its own limit."""
+    """Limit the size of a response, and repair its messages."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise TransportError("it compressed a response, although it was asked not to")
-    if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        return
     if isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _BoundedStream(response.stream)
+        kind = response.headers.get("content-type", "").lower()
+        is_events = kind.startswith("text/event-stream")
+        response.stream = _BoundedStream(response.stream, is_events=is_events)
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    """The body of a response: one message, or one in each line of data of a stream of events."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, is_events: bool) -> None:
         self._stream = stream
+        self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MAX_MESSAGE_BYTES
+        if self._is_events:
+            async for line in read_lines(self._stream, MAX_MESSAGE_BYTES):
+                _check_length(line)
+                is_data = line.startswith(_DATA)
+                data = _DATA + repair(line.removeprefix(_DATA)) if is_data else line
+                yield data + b"\n"
+            return
+        body = bytearray()
         async for chunk in self._stream:
-            left -= len(chunk)
-            if left < 0:
-                raise httpx2.StreamError(_TOO_LONG)
-            yield chunk
+            body += chunk
+            _check_length(body)
+        yield repair(bytes(body))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _check_length(data: bytes | bytearray) -> None:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise httpx2.StreamError(_TOO_LONG)
 
 
 _TOO_LONG = f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB"
@@ -271,7 +287,7 @@ async def _receive(
                 status.end(_TOO_LONG)
                 break
             try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = jsonrpc_message_adapter.validate_json(repair(line), by_name=False)
             except ValueError:
                 status.add_line(line)
                 continue
