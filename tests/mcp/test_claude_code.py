@@ -44,6 +44,8 @@ def test_claude_code_edits_through_the_server_and_undoes_the_edit(place: Place) 
     assert "-hello" in edited
     assert "+goodbye" in edited
     assert "goodbye" in read
+    assert "[call 1]" in edited
+    assert not any("firstLine" in each or "\\\\n" in each for each in (edited, read, undone))
     assert "a.txt" in undone
     assert (place.root / "a.txt").read_text() == "hello\n"
     place.wait_until_gone()

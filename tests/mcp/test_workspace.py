@@ -1,6 +1,7 @@
 """A workspace served to the official SDK's client, in memory and over stdio."""
 
 import base64
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import ImageContent
 
-from tests.mcp.serving import Served, call, fail, run
+from tests.mcp.serving import Served, call, fail, run, text_of
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.mcp import McpWorkspace
@@ -182,3 +183,37 @@ def test_a_workspace_that_is_closed_at_once_stops_its_start_without_a_warning(
     with HostFilesystem(root, git_dir=tmp_path / "git") as files:
         McpWorkspace(files).close()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "text_only", "expected"),
+    [
+        ("claude-code", None, True),
+        ("codex-mcp-client", None, True),
+        ("other", None, False),
+        ("other", True, True),
+        ("claude-code", False, False),
+    ],
+)
+def test_a_client_that_shows_structured_content_alone_gets_text_alone(
+    tmp_path: Path, name: str, text_only: bool | None, expected: bool
+) -> None:
+    async def work(served: Served) -> None:
+        for mode in ("legacy", "2026-07-28"):
+            client = await served.connect(name, mode=mode)
+            tools = {each.name: each for each in (await client.list_tools()).tools}
+            assert all((each.output_schema is None) is expected for each in tools.values())
+            arguments = {"path": f"{mode}.txt", "content": "a\n"}
+            for tool, given in (
+                ("write_file", arguments),
+                ("read_text_file", {"path": f"{mode}.txt"}),
+                ("review", {}),
+                ("undo", {}),
+            ):
+                done = await client.call_tool(tool, given)
+                assert not done.is_error
+                assert (done.structured_content is None) is expected
+                if tool == "write_file" and expected:
+                    assert re.search(r"\[call \d+\]$", text_of(done))
+
+    run(tmp_path / "root", work, text_only=text_only)

@@ -387,6 +387,15 @@ def error_result(text: str, notes: Sequence[str] = ()) -> CallToolResult:
     return CallToolResult(content=[TextContent(text="\n".join([text, *notes]))], is_error=True)
 
 
+def without_structure(result: CallToolResult) -> CallToolResult:
+    """Return a result as text, with the number of the call, which its client may undo."""
+    number = (result.structured_content or {}).get("call")
+    last = [] if number is None else [TextContent(text=f"[call {number}]")]
+    return result.model_copy(
+        update={"content": [*result.content, *last], "structured_content": None}
+    )
+
+
 def _page(value: ReadFileResult) -> dict[str, Any]:
     """Return a page of a text file for programs: its lines without numbers."""
     page: dict[str, Any] = {

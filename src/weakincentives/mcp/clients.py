@@ -45,6 +45,7 @@ _MAX_HASHED = 64 * 1024 * 1024  # bytes of a file whose content is compared
 _MAX_DIFF = 3_000  # characters
 _Known: TypeAlias = str | FilesystemSnapshot
 """The hash of the content that a client knows, or a state that has it: it costs nothing to note."""
+_TEXT_ONLY = frozenset({"claude-code", "codex-mcp-client"})
 V = TypeVar("V")
 K = TypeVar("K")
 
@@ -64,6 +65,11 @@ class McpClient:
     def __str__(self) -> str:
         """Return the name and the number; who is not connected has none."""
         return f"{self.name} #{self.number}" if self.number else self.name
+
+    @property
+    def is_text_only(self) -> bool:
+        """Whether it shows its model structured content as escaped JSON, and then no text."""
+        return self.name.lower() in _TEXT_ONLY
 
     # a client takes the place of the prompt in the context of its calls, so that the events of
     # the session say who made each call

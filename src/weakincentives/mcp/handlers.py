@@ -34,7 +34,7 @@ from pydantic import BaseModel
 
 from weakincentives.adapters.loop.executor import error_message
 from weakincentives.errors import ToolValidationError, WinkError
-from weakincentives.mcp.calls import CallExecution, error_result
+from weakincentives.mcp.calls import CallExecution, error_result, without_structure
 from weakincentives.mcp.clients import ClientRegistry, ClientRoots, McpClient, put_newest
 from weakincentives.mcp.resources import DIFF, LOG, WorkspaceResources
 
@@ -101,11 +101,16 @@ class RequestHandlers:
     subscriptions: Subscriptions
     roots: ClientRoots
     clients: ClientRegistry
+    text_only: bool | None = None
+    """Whether results are text only; None asks the name of the client."""
 
     async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
         """Return the tools: the handler of `tools/list`."""
-        del context, params  # all tools fit into one page
-        return ListToolsResult(tools=[*self.tools])
+        del params  # all tools fit into one page
+        tools = [*self.tools]
+        if self._is_text_only(self.clients.identify(context)):
+            tools = [each.model_copy(update={"output_schema": None}) for each in tools]
+        return ListToolsResult(tools=tools)
 
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a call: the handler of `tools/call`.
@@ -124,7 +129,7 @@ class RequestHandlers:
         result, changed = await call.wait(report)
         if changed:
             await self.subscriptions.notify(changed)
-        return result
+        return without_structure(result) if self._is_text_only(client) else result
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams
@@ -160,6 +165,9 @@ class RequestHandlers:
         """Ask a client for its roots again: the handler of `notifications/roots/list_changed`."""
         del params
         self.roots.forget(self.clients.identify(context))
+
+    def _is_text_only(self, client: McpClient) -> bool:
+        return client.is_text_only if self.text_only is None else self.text_only
 
     async def _read(self, context: Context, read: Callable[[McpClient], T]) -> T:
         """Run a request that only reads, in its turn.

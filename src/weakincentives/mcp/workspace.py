@@ -70,6 +70,7 @@ class McpWorkspace:
         settings: ToolSettings = ToolSettings(ascii_paths=False),  # noqa: B008 # it is frozen
         shell_limits: ShellLimits = DEFAULT_SHELL_LIMITS,
         max_result_characters: int = MAX_RESULT_CHARACTERS,
+        text_only: bool | None = None,
     ) -> None:
         """Offer the tools of a dialect on `filesystem`.
 
@@ -92,6 +93,8 @@ class McpWorkspace:
             settings: Limits and rules of the tools.
             shell_limits: Limits of the commands.
             max_result_characters: The maximum length of a result; longer text is truncated.
+            text_only: Send results as text, without structured content; by default for clients
+                that show their model nothing else of a result that has it.
 
         Raises:
             PromptError: The dialect is unknown, or two tools have the same name.
@@ -150,6 +153,7 @@ class McpWorkspace:
             subscriptions=Subscriptions(uri),
             roots=self._roots,
             clients=ClientRegistry(on_client),
+            text_only=text_only,
         )
 
     def create_server(self) -> Server[Any]:

@@ -61,6 +61,13 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     help="Tool names to offer; mcp has those of the reference filesystem server.",
 )
 @click.option(
+    "--results",
+    type=click.Choice(("auto", "text", "structured")),
+    default="auto",
+    show_default=True,
+    help="Send results as text only, or with structured content; auto decides by the client.",
+)
+@click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
     help="Where commands run; by default isolated where that works, else nowhere.",
@@ -209,6 +216,7 @@ def _serve_options(directory: Path | None, *, copy: bool, **options: Any) -> Ser
         settings={each: options[each] for each in names},
         config=options["config"],
         no_dump=options["no_dump"],
+        results=options["results"],
     )
 
 

@@ -35,12 +35,20 @@ class ServeOptions:
     """Options that are also settings, such as `sandbox`, by their names."""
     config: str | None = None
     no_dump: bool = False
+    results: str = "auto"
+
+    @property
+    def text_only(self) -> bool | None:
+        """Whether results are text only; None leaves it to the name of the client."""
+        return None if self.results == "auto" else self.results == "text"
 
     def words(self) -> list[str]:
         """Return the options as words of a command line, with absolute paths."""
         words = [str(self.directory), "--in-place" if self.in_place else "--copy"]
         if self.dialect != "mcp":
             words += ["--dialect", self.dialect]
+        if self.results != "auto":
+            words += ["--results", self.results]
         flags = {
             "--read-only": self.read_only,
             "--any-directory": self.any_directory,

@@ -326,6 +326,7 @@ def _create_workspace(
         sandbox=made,
         engine=engine,
         read_only=options.read_only,
+        text_only=options.text_only,
         **_review_options(place),
         history_directory=_calls_directory(place),
         shell_limits=replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds),
