@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, on_terminal, write
+from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, on_terminal, shell, write
 from tests.contrib.review.places import git
 
 Copies = Callable[[], list[Path]]
@@ -141,6 +141,30 @@ def test_a_person_commits_at_the_question(repository: Path, script: Script, tmp_
     assert done.code == 0
     assert "[s]ome of it, [c]ommit, [r]eply" in done.out
     assert git(repository, "log", "-1", "--format=%s") == "fix\n"
+
+
+def test_a_commit_beside_a_conflict_names_what_it_leaves_out_and_asks(
+    repository: Path, script: Script
+):
+    person = f"echo '# mine' >> {repository}/calc.py"
+    model = script(edit(), write("b.txt"), shell("sh", "-c", person), "Done.")
+    arguments = ("run", "fix", "--workspace", repository, "--model", model, "--sandbox", "local")
+    done = on_terminal(*arguments, answers="c\nn\nc\ny\n", size=(40, 160), NO_COLOR="1")
+    assert "[c]ommit all but 1 in conflict" in done.out
+    assert "not in the commit: calc.py: modified in the copy, modified" in done.out
+    assert done.out.index("Commit the rest? [y,n]: ") < done.out.index("Nothing was committed.")
+    assert git(repository, "show", "--format=%s", "--name-only") == "fix\n\nb.txt\n"
+    assert "The rest is kept: calc.py." in done.out
+
+
+def test_what_was_chosen_is_committed_and_no_more(repository: Path, script: Script):
+    model = script(edit(), write("b.txt"), write("c.txt"), "Done.")
+    arguments = ("run", "fix", "--workspace", repository, "--model", model)
+    # b.txt: yes; c.txt and calc.py: no; it is applied, and what was applied is committed
+    done = on_terminal(*arguments, answers="s\ny\nn\nn\nc\n", size=(40, 160), NO_COLOR="1")
+    assert "[c]ommit what was applied" in done.out
+    assert git(repository, "show", "--format=%s", "--name-only") == "fix\n\nb.txt\n"
+    assert not (repository / "c.txt").exists()
 
 
 def test_without_a_repository_nothing_is_run(wink: Wink, project: Path, script: Script):

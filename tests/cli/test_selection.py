@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.workplace import Wink, on_terminal
-from weakincentives.contrib.review import WorkingCopy, working_copy
+from tests.cli.workplace import QUESTION, Terminal, Wink, on_terminal
+from weakincentives.contrib.review import Review, WorkingCopy, working_copy
 
 LINES = "".join(f"line {number}\n" for number in range(1, 31))
 CHANGED = LINES.replace("line 3\n", "LINE 3\n").replace("line 20\n", "LINE 20\n")
@@ -159,8 +159,8 @@ def test_a_person_chooses_hunk_by_hunk_and_is_asked_about_the_rest(
     assert done.code == 0
     assert "1 of 3: apply added docs/new.md? [y,n,q,?]: " in done.out
     assert "a - apply this" not in done.out
-    assert "2 of 3: apply removed old? [y,n,q,?]: " in done.out
-    assert "3 of 3, hunk 2 of 2: apply this to text? [y,n,a,d,q,?]: " in done.out
+    assert "2 of 3: apply removed old? [y,n,b,q,?]: " in done.out
+    assert "3 of 3, hunk 2 of 2: apply this to text? [y,n,a,d,e,b,q,?]: " in done.out
     assert "1 file changed, 1 file added." in done.out
     assert "To decide:\nremoved old" in done.out
     assert "Discarded; what was applied stays." in done.out
@@ -205,3 +205,94 @@ def test_a_directory_is_removed_with_the_last_file_that_was_chosen(
     assert done.code == 0
     assert not (project / "docs").exists()
     assert (project / "made/deep/file").exists()
+
+
+WIDE = {"size": (80, 160), "NO_COLOR": "1"}
+
+
+@pytest.mark.parametrize("key", ["a", "m"])
+def test_what_was_refused_is_not_applied_by_any_later_key(
+    project: Path, copy: WorkingCopy, key: str
+):
+    (project / "text").write_text(LINES.replace("line 10\n", "TEN\n"))
+    # docs/new.md: no; old: yes; text: all; then the key, the key again, and keep
+    done = on_terminal("review", copy.place, answers=f"s\nn\ny\na\n{key}\na\nm\nk\n", **WIDE)
+    assert done.code == 3
+    questions = done.out.index("1 of 3")
+    assert "conflict: text: modified" in done.out[:questions]
+    assert "conflict: text: modified" in done.out[questions:].partition("3 of 3")[0]
+    assert "[a]pply what you chose but 1 in conflict, [m]erge what you chose, " in done.out
+    assert not (project / "docs/new.md").exists()
+    assert not (project / "old").exists()
+    merged = CHANGED.replace("line 10\n", "TEN\n")
+    assert (project / "text").read_text() == merged
+    assert "Please answer " in done.out
+
+
+def test_a_conflict_that_comes_up_during_the_questions_keeps_the_choice(
+    project: Path, copy: WorkingCopy
+):
+    terminal = Terminal("review", copy.place, **WIDE)
+    for answer in ("s", "n", "y", "y"):
+        terminal.wait_for(QUESTION)
+        terminal.type(f"{answer}\n")
+    terminal.wait_for(QUESTION)
+    (project / "old").write_text("mine\n")
+    for answer in ("y", "a", "a", "k"):
+        terminal.type(f"{answer}\n")
+        terminal.wait_for(QUESTION if answer != "k" else "kept in")
+    done = terminal.end()
+    assert "conflict: old: removed in the copy, modified in the original" in done.out
+    assert (project / "text").read_text() == CHANGED
+    assert (project / "old").read_text() == "mine\n"
+    assert not (project / "docs/new.md").exists()
+
+
+def test_who_refuses_everything_can_only_choose_again(project: Path, copy: WorkingCopy):
+    done = on_terminal("review", copy.place, answers="s\nn\nq\na\np\ns\ny\nq\nk\n", **WIDE)
+    assert done.code == 3
+    assert "Please answer s, v, k or d." in done.out
+    assert (project / "docs/new.md").exists()
+    assert (project / "text").read_text() == LINES
+
+
+def test_an_answer_is_changed_by_going_back(project: Path, copy: WorkingCopy):
+    # docs/new.md: yes, and on second thoughts no; of text the second hunk, then the first instead
+    answers = "s\ny\nb\nn\nn\nn\ny\n"
+    done = on_terminal("review", copy.place, answers=f"{answers}k\n", **WIDE)
+    assert done.code == 3
+    assert not (project / "docs/new.md").exists()
+    assert (project / "text").read_text() == LINES.replace("line 20\n", "LINE 20\n")
+    answers = "s\nn\nn\nb\nb\ny\nn\nn\n"
+    done = on_terminal("review", copy.place, answers=f"{answers}k\n", **WIDE)
+    assert (project / "docs/new.md").exists()
+    assert (project / "old").exists()
+
+
+def test_a_hunk_is_edited_and_the_rest_of_it_waits(project: Path, copy: WorkingCopy):
+    editor = "sed -i -e s/LINE/Line/ -e '/^-line.20/s/-/X/'"
+    # the second hunk is spoilt by the editor, which is said, and then refused
+    done = on_terminal(
+        *("review", copy.place),
+        answers="s\nn\nn\ne\ne\nn\nk\n",
+        VISUAL=editor,
+        **WIDE,
+    )
+    assert (project / "text").read_text() == LINES.replace("line 3\n", "Line 3\n")
+    assert "Every line of a hunk begins with a space, - or +" in done.out
+    assert "-Line 3\n+LINE 3" in wink_diff(copy)
+
+
+def test_a_patch_has_what_was_chosen(project: Path, copy: WorkingCopy, tmp_path: Path):
+    (project / "text").write_text("mine\n" + LINES)
+    patch = tmp_path / "some.patch"
+    done = on_terminal("review", copy.place, answers=f"s\nn\nn\nn\ny\np\n{patch}\n", **WIDE)
+    assert done.code == 3
+    assert "save what you chose as [p]atch" in done.out
+    assert "+LINE 20" in patch.read_text()
+    assert "LINE 3" not in patch.read_text()
+
+
+def wink_diff(copy: WorkingCopy) -> str:
+    with Review(copy) as review:
+        return review.diff.patch()

@@ -9,7 +9,7 @@ from typing import Any
 
 from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.run.diff_view import describe_diff
-from weakincentives.cli.run.selection import exclude_paths
+from weakincentives.cli.run.selection import Choice, exclude_paths
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Committed, Conflict, Kept, Review
@@ -163,7 +163,7 @@ def commit_lines(made: Committed, *, is_new_branch: bool) -> Iterator[str]:
 # --- patches ---
 
 
-def write_patch(review: Review, patch: Path, paths: Sequence[str] | None) -> str:
+def write_patch(review: Review, patch: Path, choice: Choice) -> str:
     """Save changes as a patch; return the command that applies it.
 
     Raises:
@@ -172,13 +172,15 @@ def write_patch(review: Review, patch: Path, paths: Sequence[str] | None) -> str
     """
     if patch.exists():
         raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
-    return patch_command(review.copy.original, review.save_patch(patch, paths=paths))
+    saved = review.save_patch(patch, paths=choice.paths, hunks=choice.hunks)
+    return patch_command(review.copy.original, saved)
 
 
-def print_patch(review: Review, paths: Sequence[str] | None) -> None:
+def print_patch(review: Review, choice: Choice) -> None:
     """Print changes as a patch on standard output."""
     with tempfile.TemporaryDirectory(prefix="wink-") as directory:
-        data = review.save_patch(Path(directory) / "patch", paths=paths).read_bytes()
+        file = Path(directory) / "patch"
+        data = review.save_patch(file, paths=choice.paths, hunks=choice.hunks).read_bytes()
     if is_terminal(sys.stdout):
         echo(data.decode("utf-8", "replace"), err=False, newline=False)
     else:

@@ -36,7 +36,6 @@ from weakincentives.cli.run.result import Outcome, Resolution
 from weakincentives.cli.run.selection import (
     Choice,
     ask_for_choice,
-    exclude_paths,
     find_command,
     prompt,
     read_text,
@@ -103,6 +102,7 @@ class Decision:
         self._wanted = wanted
         self._is_kept = is_kept
         self._reply: str | None = None
+        self._choice: Choice | None = None  # of the user; no answer adds to it
         self._reported: frozenset[Conflict] = frozenset()
         self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
 
@@ -158,11 +158,12 @@ class Decision:
         self._print_kept_paths(recovered.kept)
         return "conflict"
 
-    def _find_conflicts(self) -> Sequence[Conflict]:
+    def _find_conflicts(self, choice: Choice | None = None) -> Sequence[Conflict]:
         """Return the conflicts; none if the original is gone, since a patch can still be saved."""
+        paths, hunks = (None, ()) if choice is None else (choice.paths, choice.hunks)
         try:
             with self._show_activity("looking for conflicts"):
-                return self._review.conflicts()
+                return self._review.conflicts(paths, hunks=hunks)
         except (FileNotFoundError, NotADirectoryError) as error:
             self._print_error(error)
             return ()
@@ -195,17 +196,17 @@ class Decision:
         return Resolution("nothing", facts)
 
     def _show_changes(self, conflicts: Sequence[Conflict], *, with_diff: bool) -> None:
+        self._print(str(self._review.diff))
         # at the end of a run standard output is for the answer, unless a person looks at it
         if with_diff and (is_terminal(sys.stdout) or not self._is_end):
             show_diff(self._review.diff)
-        self._print(str(self._review.diff))
         self._print_withheld_changes()
         self._print_conflicts(conflicts)
 
     def _ask(self) -> Outcome:
         """Ask until an action succeeds; without an answer the copy is kept."""
         while True:
-            conflicts = self._find_conflicts()
+            conflicts = self._find_conflicts(self._choice)
             options = self._options(conflicts)
             try:
                 outcome = self._execute_answer(prompt(wrap_options(options.values())), conflicts)
@@ -217,19 +218,39 @@ class Decision:
 
     def _options(self, conflicts: Sequence[Conflict]) -> dict[str, str]:
         """Return the possible answers, and how the question shows each."""
-        can_merge = any(each.can_merge for each in conflicts)
+        left = [each for each in conflicts if not each.can_merge]
+        has_repository = is_in_repository(self._review.copy.original)
+        applied = self._review.applied and self._choice is not None and not self._choice
+        commit = f"[c]ommit{self._scope(conflicts)}" if self._part_without(conflicts) else ""
         options = {
-            "apply": f"[a]pply all but {len(conflicts)} in conflict" if conflicts else "[a]pply",
-            "merge": "[m]erge and apply" if can_merge else "",
-            "some": "[s]ome of it",
-            "commit": "[c]ommit" if is_in_repository(self._review.copy.original) else "",
+            "apply": f"[a]pply{self._scope(conflicts)}" if self._part_without(conflicts) else "",
+            "merge": self._merge_option(left) if len(left) < len(conflicts) else "",
+            "some": "[s]ome of it" if self._choice is None else "[s]ome of it, chosen again",
+            "commit": ("[c]ommit what was applied" if applied else commit) * has_repository,
             "reply": "[r]eply" if self._can_reply else "",
-            "patch": "save as [p]atch",
+            "patch": "" if self._choice is not None and not self._choice else self._patch_option(),
             "view": "[v]iew again",
             "keep": "[k]eep for later",
             "discard": "[d]iscard",
         }
         return {name: text for name, text in options.items() if text}
+
+    def _scope(self, left: Sequence[Conflict]) -> str:
+        """Return what an answer is about, if not everything."""
+        if self._choice is None:
+            return f" all but {len(left)} in conflict" if left else ""
+        return " what you chose" + (f" but {len(left)} in conflict" if left else "")
+
+    def _merge_option(self, left: Sequence[Conflict]) -> str:
+        return f"[m]erge{'' if self._choice else ' and apply'}{self._scope(left)}"
+
+    def _patch_option(self) -> str:
+        return f"save{self._scope(())} as [p]atch"
+
+    def _part_without(self, left: Sequence[Conflict]) -> Choice:
+        """Return what the user chose, by default everything, without these conflicts."""
+        choice = Choice() if self._choice is None else self._choice
+        return choice.without(self._review.diff.entries, [each.path for each in left])
 
     def _execute_answer(self, answer: str, conflicts: Sequence[Conflict]) -> Outcome | None:
         if self._can_reply and len(answer.split()) > 1:  # only a person writes several words
@@ -248,10 +269,10 @@ class Decision:
         """Return what each answer does."""
         left = [each for each in conflicts if not each.can_merge]
         return {
-            "apply": lambda: self._execute(Action("apply"), self._all_but(conflicts)),
-            "merge": lambda: self._execute(Action("apply", merge=True), self._all_but(left)),
-            "some": self._apply_some,
-            "commit": lambda: self._execute(Action("commit"), self._all_but(conflicts)),
+            "apply": lambda: self._apply_chosen(conflicts),
+            "merge": lambda: self._apply_chosen(left, merge=True),
+            "some": self._choose_some,
+            "commit": lambda: self._commit_chosen(conflicts),
             "patch": self._ask_for_patch,
             "view": lambda: show_diff(self._review.diff),
             "keep": self._keep,
@@ -261,28 +282,47 @@ class Decision:
 
     def _ask_for_patch(self) -> Outcome:
         name = prompt("Save as", default="wink.patch")
-        return self._execute(Action("patch", Path(name).expanduser()))
+        return self._execute(Action("patch", Path(name).expanduser()), self._choice)
 
     def _read_reply(self) -> Outcome | None:
         self._reply = read_text(_REPLY_HINT) or None
         return None if self._reply is None else "reply"
 
-    def _all_but(self, conflicts: Sequence[Conflict]) -> Choice:
-        if not conflicts:
-            return Choice()
-        return Choice(exclude_paths(self._review.diff.entries, [each.path for each in conflicts]))
+    def _choose_some(self) -> Outcome | None:
+        """Apply what the user chooses; None if something is left to decide about.
 
-    def _apply_some(self) -> Outcome | None:
-        """Apply what the user chooses; None if something is left to decide about."""
-        choice = ask_for_choice(self._review)
+        With a conflict in it nothing is applied yet, and the choice stays.
+        """
+        choice = ask_for_choice(self._review, self._find_conflicts())
+        self._choice = self._choice if choice is None else choice
         if not choice:
             self._print("Nothing was chosen.")
             return None
-        outcome = self._execute(Action("apply"), choice, is_final=False)
-        if outcome == "applied-partly":
-            self._print(f"To decide:\n{self._review.diff}")
+        conflicts = self._find_conflicts(choice)
+        if not conflicts:
+            return self._apply_chosen(())
+        self._print_conflicts(conflicts)
+        self._print("Nothing was applied yet; what you chose stays chosen.")
+        return None
+
+    def _apply_chosen(self, left: Sequence[Conflict], *, merge: bool = False) -> Outcome | None:
+        """Apply all but what is `left`; None if the user decides about the rest."""
+        choice = self._part_without(left)
+        outcome = self._execute(Action("apply", merge=merge), choice, is_final=self._choice is None)
+        if self._choice is None or outcome != "applied-partly":
+            return outcome
+        self._choice = self._choice.only([each.path for each in left])
+        self._print(f"To decide:\n{self._review.diff}")
+        return None
+
+    def _commit_chosen(self, left: Sequence[Conflict]) -> Outcome | None:
+        """Commit all but what is `left`, which the user has to confirm."""
+        for each in left:
+            self._print(f"not in the commit: {each}")
+        if left and prompt("Commit the rest? [y,n]").lower()[:1] != "y":
+            self._print("Nothing was committed.")
             return None
-        return outcome
+        return self._execute(Action("commit"), self._part_without(left))
 
     def _ask_for_reply(self) -> str | None:
         """Return what the user tells the model; None if that is nothing."""
@@ -308,7 +348,8 @@ class Decision:
             self._facts["conflicts"] = describe_conflicts(error.conflicts)
             self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
-            self._print_conflict_commands(error.conflicts, action)
+            if self._choice is None:  # else the commands would apply what was not chosen
+                self._print_conflict_commands(error.conflicts, action)
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
             self._print_error(error)
@@ -408,10 +449,10 @@ class Decision:
     def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
         if patch == STANDARD_OUTPUT:
-            print_patch(self._review, choice.paths)
+            print_patch(self._review, choice)
         else:
             with self._show_activity("writing the patch"):
-                command = write_patch(self._review, patch, choice.paths)
+                command = write_patch(self._review, patch, choice)
             self._print(f"Patch saved; to apply it: {command}")
         if choice.paths is not None:
             self._keep("The copy is kept, because the patch has only a part of the changes.")

@@ -1,14 +1,15 @@
 """Some of the changes of a run: by the options `--only` and `--skip`, or by questions.
 
-A question is about what was typed after it was shown. Those about changes are those of
+An answer is what was typed after its question was shown. Questions about changes are those of
 `git add --patch`: one for each hunk of a modified text file, and one for anything else.
 """
 
 import os
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ import click
 from weakincentives.cli.run.diff_view import show_diff, show_hunk
 from weakincentives.cli.signals import TerminatedError
 from weakincentives.cli.terminal import discard_typeahead, echo, read_line, read_pasted_lines
-from weakincentives.contrib.review import Hunk, Review
+from weakincentives.contrib.review import Conflict, Hunk, Review
 from weakincentives.filesystem import Change
 from weakincentives.posix import display_path, parents_of
 
@@ -67,9 +68,15 @@ _HELP = {
     "a": "apply this and the rest of the file",
     "d": "do not apply this or the rest of the file",
     "s": "split this hunk into smaller ones",
+    "e": "edit this hunk, then apply it",
+    "b": "go back to the question before",
     "q": "choose no more: neither this nor anything after it",
     "?": "print this help",
 }
+_EDIT_HELP = b"""\
+# To drop a removal, replace its - by a space. To drop an addition, delete its line.
+# Lines that begin with # are ignored. A hunk without any change is not applied.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,23 @@ class Choice:
         """Return whether anything is chosen."""
         return self.paths is None or bool(self.paths or self.hunks)
 
+    def without(self, changes: Sequence[Change], excluded: Sequence[str]) -> "Choice":
+        """Return the chosen part of `changes` but for the excluded paths."""
+        if not excluded:
+            return self
+        paths = exclude_paths([each for each in changes if self._has(each)], excluded)
+        return Choice(paths, tuple(each for each in self.hunks if each.path not in excluded))
+
+    def only(self, wanted: Sequence[str]) -> "Choice":
+        """Return the part of a choice that is at these paths exactly."""
+        paths = tuple(wanted) if self.paths is None else set(self.paths).intersection(wanted)
+        return Choice(tuple(paths), tuple(each for each in self.hunks if each.path in wanted))
+
+    def _has(self, change: Change) -> bool:
+        if self.paths is None:
+            return True
+        return any(_is_within(name, path) for name in _names(change) for path in self.paths)
+
 
 def select_paths(review: Review, only: Sequence[str], skip: Sequence[str]) -> Choice:
     """Return the changes that the options choose.
@@ -94,14 +118,7 @@ def select_paths(review: Review, only: Sequence[str], skip: Sequence[str]) -> Ch
     paths = [path for each in entries for path in _names(each)]
     wanted = [_find_name(each, review.copy.original, paths) for each in only]
     unwanted = [_find_name(each, review.copy.original, paths) for each in skip]
-    if not unwanted:
-        return Choice(tuple(wanted) if wanted else None)
-    chosen = [
-        each
-        for each in entries
-        if not wanted or any(_is_within(path, name) for path in _names(each) for name in wanted)
-    ]
-    return Choice(exclude_paths(chosen, unwanted))
+    return Choice(tuple(wanted) if wanted else None).without(entries, unwanted)
 
 
 def exclude_paths(changes: Sequence[Change], excluded: Sequence[str]) -> tuple[str, ...]:
@@ -117,73 +134,142 @@ def exclude_paths(changes: Sequence[Change], excluded: Sequence[str]) -> tuple[s
     )
 
 
-def ask_for_choice(review: Review) -> Choice:
-    """Ask about each change; a hunk at a time where a file has hunks."""
-    chooser = _Chooser(review)
+def ask_for_choice(review: Review, conflicts: Sequence[Conflict]) -> Choice | None:
+    """Ask about each change, a hunk at a time where a file has hunks; None if nothing is decided.
+
+    The `conflicts` are shown above the questions that they concern.
+    """
+    chooser = _Chooser(review, {each.path: each for each in conflicts})
     chooser.run()
-    return Choice(tuple(chooser.paths), tuple(chooser.hunks))
+    return chooser.choice()
+
+
+@dataclass(slots=True)
+class _Question:
+    """Whether to apply a change, or a hunk of it."""
+
+    change: Change
+    hunk: Hunk | None = None
+    answer: bool | None = None
 
 
 class _Chooser:
-    def __init__(self, review: Review) -> None:
+    """The questions so far, and their answers, which can be changed."""
+
+    def __init__(self, review: Review, conflicts: Mapping[str, Conflict]) -> None:
         self._review = review
+        self._conflicts = conflicts
         self._units = list(_units(review.diff.entries))
-        self.paths: list[str] = []
-        self.hunks: list[Hunk] = []
+        self._questions: list[list[_Question]] = []  # of each unit that was reached
 
     def run(self) -> None:
-        """Ask about every change until the user has enough; then add whole directories."""
-        for number, change in enumerate(self._units, start=1):
-            hunks = self._review.hunks(change.path)
-            place = f"{number} of {len(self._units)}"
-            is_ended = self._ask_hunks(hunks, place) if hunks else self._ask_whole(change, place)
-            if is_ended:
-                break
-        self._add_directories()
+        """Ask about every change until the user has enough."""
+        unit, at = 0, 0
+        while 0 <= unit < len(self._units):
+            if unit == len(self._questions):
+                change = self._units[unit]
+                hunks = self._review.hunks(change.path) or (None,)
+                self._questions.append([_Question(change, each) for each in hunks])
+            asked = self._questions[unit]
+            at = self._ask(unit, at % len(asked))
+            if at < 0:  # back to the last question of the change before
+                unit -= 1
+            elif at == len(asked):
+                unit, at = unit + 1, 0
 
-    def _ask_whole(self, change: Change, place: str) -> bool:
-        """Ask about a change that has no hunks; return whether the user has enough."""
-        show_diff(self._review.diff.only(lambda each: each == change), with_pager=False)
-        answer = _ask(f"{place}: apply {change}?", "ynq")
-        if answer == "y":
-            self.paths.append(change.path)
-        return answer == "q"
+    def choice(self) -> Choice | None:
+        """Return what is chosen; None if no question was answered."""
+        if all(each.answer is None for asked in self._questions for each in asked):
+            return None
+        paths, hunks = list[str](), list[Hunk]()
+        for asked in self._questions:
+            chosen = [each.hunk for each in asked if each.answer and each.hunk is not None]
+            is_edited = any(each.replacement is not None for each in chosen)
+            if all(each.answer for each in asked) and not is_edited:
+                paths.append(asked[0].change.path)  # with its permissions
+            else:
+                hunks += chosen
+        return Choice((*paths, *self._find_directories(set(paths))), tuple(hunks))
 
-    def _ask_hunks(self, hunks: Sequence[Hunk], place: str) -> bool:
-        """Ask about the hunks of a file; return whether the user has enough."""
-        path, chosen, pending = hunks[0].path, list[Hunk](), list(hunks)
-        answer = ""
-        count = 0
-        while pending and answer not in {"a", "d", "q"}:
-            count += 1
-            parts = self._review.split(pending[0])
-            show_hunk(pending[0].path, pending[0].content)
-            keys = "ynadsq" if len(parts) > 1 else "ynadq"
-            number = f"hunk {count} of {count + len(pending) - 1}"
-            answer = _ask(f"{place}, {number}: apply this to {display_path(path)}?", keys)
-            match answer:
-                case "s":
-                    pending[:1] = parts
-                    count -= 1
-                case "a":
-                    chosen += pending
-                case _:
-                    chosen += pending[:1] if answer == "y" else ()
-                    del pending[0]
-        if sum(len(each.blocks) for each in chosen) == sum(len(each.blocks) for each in hunks):
-            self.paths.append(path)  # with its permissions
+    def _ask(self, unit: int, at: int) -> int:
+        """Ask about a hunk, or a change without any; return the index of the next question."""
+        asked = self._questions[unit]
+        question = asked[at]
+        parts = self._show(question)
+        keys = "yn"
+        if question.hunk is not None:
+            keys += "ads" if len(parts) > 1 else "ad"
+            keys += "e"
+        match _ask(self._describe(unit, at), keys + ("b" if unit or at else "") + "q"):
+            case "y" | "n" as key:
+                question.answer = key == "y"
+            case "a" | "d" as key:
+                for each in asked[at:]:
+                    each.answer = key == "a"
+                return len(asked)
+            case "s":
+                asked[at : at + 1] = [_Question(question.change, each) for each in parts]
+                return at
+            case "e":
+                return at + self._edit(question)
+            case "b":
+                return at - 1
+            case _:
+                self._end(unit, at)
+                return len(asked)
+        return at + 1
+
+    def _show(self, question: _Question) -> Sequence[Hunk]:
+        """Show what a question is about; return the parts that it can be split into."""
+        change, hunk = question.change, question.hunk
+        if hunk is None:
+            show_diff(self._review.diff.only(lambda each: each == change), with_pager=False)
         else:
-            self.hunks += chosen
-        return answer == "q"
+            show_hunk(hunk.path, hunk.content)
+        for name in _names(change):
+            if name in self._conflicts:
+                echo(f"conflict: {self._conflicts[name]}")
+        return () if hunk is None or hunk.replacement is not None else self._review.split(hunk)
 
-    def _add_directories(self) -> None:
-        """Add the directories below which every change is chosen."""
-        chosen = set(self.paths)
-        asked = {each.path for each in self._units}
+    def _describe(self, unit: int, at: int) -> str:
+        asked = self._questions[unit]
+        place, change = f"{unit + 1} of {len(self._units)}", asked[at].change
+        if asked[at].hunk is None:
+            return f"{place}: apply {change}?"
+        number = f"hunk {at + 1} of {len(asked)}"
+        return f"{place}, {number}: apply this to {display_path(change.path)}?"
+
+    def _edit(self, question: _Question) -> bool:
+        """Let the user edit a hunk; return whether it is decided."""
+        assert question.hunk is not None
+        try:
+            text = click.edit(question.hunk.content + _EDIT_HELP, extension=".diff")
+            if text is None:
+                echo("The hunk was not changed.")
+                return False
+            edited = self._review.edit(question.hunk, bytes(text))
+        except (ValueError, click.ClickException) as error:
+            echo(f"wink: {error}")
+            return False
+        question.hunk = edited or question.hunk
+        question.answer = edited is not None
+        return True
+
+    def _end(self, unit: int, at: int) -> None:
+        """Choose no more; before the first answer nothing is decided."""
+        rest = [*self._questions[unit][at:], *chain(*self._questions[unit + 1 :])]
+        if (unit, at) != (0, 0) or any(each.answer is not None for each in rest):
+            for each in rest:
+                each.answer = False
+        del self._units[unit + 1 :]
+
+    def _find_directories(self, chosen: set[str]) -> Iterator[str]:
+        """Yield the directories below which every change is chosen."""
+        asked = {each.path for each in _units(self._review.diff.entries)}
         for each in self._review.diff.entries:
             below = [path for path in asked if path.startswith(f"{each.path}/")]
             if each.path not in asked and each.is_directory and below and chosen.issuperset(below):
-                self.paths.append(each.path)
+                yield each.path
 
 
 def _units(changes: Sequence[Change]) -> Iterator[Change]:

@@ -1,7 +1,8 @@
 """Hunks of a modified text file, and the content that a file has with only some of them."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weakincentives.contrib.review.views import Version
 from weakincentives.filesystem import Diff
@@ -9,6 +10,8 @@ from weakincentives.filesystem.diff import Block, changed_blocks, group_blocks, 
 from weakincentives.posix import display_path
 
 _CONTEXT_LINES = 3
+_HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? ")
+_NEW_RANGE = re.compile(rb"\+(\d+)(?:,\d+)? @@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Hunk:
     """The lines in unified diff format, with a header and some lines of context."""
     blocks: tuple[Block, ...]
     """The changed lines in the old and the new file."""
+    replacement: tuple[int, int, tuple[bytes, ...]] | None = None
+    """What an edited hunk does: the old lines from one index up to another become these."""
 
     def __str__(self) -> str:
         """Return the path and the lines that it replaces."""
@@ -47,6 +52,33 @@ class HunkSource:
         texts = self._texts(hunk.path)
         found = () if texts is None else find_hunks(hunk.path, *texts, context=0)
         return tuple(each for each in found if set(hunk.blocks).issuperset(each.blocks))
+
+    def edit(self, hunk: Hunk, content: bytes) -> Hunk | None:
+        """Return a hunk with an edited `content`; None if that changes nothing.
+
+        Raises:
+            ValueError: Lines of the old file are not as they were, or the hunk is outdated.
+        """
+        texts = self._texts(hunk.path)
+        if texts is None:
+            raise _outdated_error(hunk.path)
+        old = split_lines(texts[0])
+        start, stop = _old_range(hunk.content)
+        kept, lines = _parse_lines(content)
+        if kept != old[start:stop]:
+            raise ValueError(
+                "Lines that begin with a space or - must stay: to keep a removed line, replace"
+                " its - by a space; to drop an added line, delete it"
+            )
+        if lines == kept:
+            return None
+        header = _NEW_RANGE.sub(rb"+\1,%d @@" % len(lines), hunk.content.split(b"\n", 1)[0])
+        body = [each for each in split_lines(content) if not each.startswith((b"@@", b"#"))]
+        return replace(
+            hunk,
+            content=b"\n".join((header, b"".join(body))),
+            replacement=(start, stop, tuple(lines)),
+        )
 
     def select(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
         """Return the files with only the chosen hunks; not those of which all are chosen.
@@ -90,16 +122,53 @@ def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
     """
     before, after = split_lines(old), split_lines(new)
     known = set(changed_blocks(before, after))
-    blocks = {block: hunk for hunk in chosen for block in hunk.blocks}
-    for block, hunk in blocks.items():
-        if block not in known:
+    pieces: set[tuple[int, int, tuple[bytes, ...]]] = set()
+    for hunk in chosen:
+        if not known.issuperset(hunk.blocks):
             raise _outdated_error(hunk.path)
+        if hunk.replacement is not None:
+            pieces.add(hunk.replacement)
+            continue
+        pieces |= {
+            (each.start, each.stop, tuple(after[each.new_start : each.new_stop]))
+            for each in hunk.blocks
+        }
     lines: list[bytes] = []
     at = 0
-    for block in sorted(blocks):
-        lines += before[at : block.start] + after[block.new_start : block.new_stop]
-        at = block.stop
+    for start, stop, new_lines in sorted(pieces):
+        lines += [*before[at:start], *new_lines]
+        at = stop
     return b"".join(lines + before[at:])
+
+
+def _old_range(content: bytes) -> tuple[int, int]:
+    """Return the indexes of the old lines that a hunk shows."""
+    found = _HEADER.match(content)
+    assert found is not None
+    length = 1 if found[2] is None else int(found[2])
+    start = int(found[1]) - (length > 0)
+    return start, start + length
+
+
+def _parse_lines(content: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the old and the new lines of an edited hunk; its header counts for nothing."""
+    old: list[bytes] = []
+    new: list[bytes] = []
+    last: Sequence[list[bytes]] = ()
+    for line in split_lines(content):
+        if line.startswith((b"@@", b"#")):
+            continue
+        if line.startswith(b"\\"):  # no newline at the end of the file
+            for side in last:
+                side[-1] = side[-1].removesuffix(b"\n")
+            continue
+        sign, text = (line[:1], line[1:]) if line.strip(b"\r\n") else (b" ", line)
+        last = {b" ": (old, new), b"-": (old,), b"+": (new,)}.get(sign, ())
+        if not last:
+            raise ValueError("Every line of a hunk begins with a space, - or +")
+        for side in last:
+            side.append(text if text.endswith(b"\n") else text + b"\n")
+    return old, new
 
 
 def _outdated_error(path: str) -> ValueError:

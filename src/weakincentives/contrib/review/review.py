@@ -109,13 +109,15 @@ class Review:
         self.__dict__.pop("_after", None)
         self._forget_changes()
 
-    def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
-        """Return the paths at and below `paths` that changed on both sides.
+    def conflicts(
+        self, paths: Sequence[str] | None = None, *, hunks: Sequence[Hunk] = ()
+    ) -> tuple[Conflict, ...]:
+        """Return what changed on both sides, of what `apply` would apply with these arguments.
 
         Raises:
             ApplyInterruptedError: An apply was interrupted; see `recover`.
         """
-        with self._plan(paths) as plan:
+        with self._plan(paths, hunks) as plan:
             return plan.explain_conflicts()
 
     def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
@@ -124,9 +126,9 @@ class Review:
             return tuple(plan.find_merges())
 
     @contextmanager
-    def _plan(self, paths: Sequence[str] | None) -> Generator[Plan]:
+    def _plan(self, paths: Sequence[str] | None, hunks: Sequence[Hunk] = ()) -> Generator[Plan]:
         """Compare changes with the original; read-only."""
-        change_set = self._change_set(paths)
+        change_set = self._choose_changes(paths, hunks)
         with open_original(self.copy.original, read_only=True) as original:
             original.ensure_not_interrupted()
             yield Plan(change_set, original)
@@ -168,6 +170,14 @@ class Review:
     def split(self, hunk: Hunk) -> tuple[Hunk, ...]:
         """Return the smallest parts of a hunk: one for each block of changed lines."""
         return self._hunk_source.split(hunk)
+
+    def edit(self, hunk: Hunk, content: bytes) -> Hunk | None:
+        """Return a hunk that somebody edited in unified diff format; None if nothing is left.
+
+        Raises:
+            ValueError: Lines of the old file are not as they were, or the hunk is outdated.
+        """
+        return self._hunk_source.edit(hunk, content)
 
     def apply(
         self,
@@ -291,23 +301,25 @@ class Review:
         applied = [path for each in history.entries[start:] for path in each.accepted]
         after, names = self._accepted, list[str]()
         if self.diff or paths is not None or hunks:
-            chosen = self._choose_changes(paths, hunks)
-            names = [each.path for each in chosen.changes]
-            after = LayeredFilesystem(after, dict.fromkeys(names, Side(chosen.after)))
+            after, names = self._choose_state(paths, hunks)
         everything = tuple(sorted({*applied, *names}))
         return CommitSource(history.state(start), after, everything, has_pending=bool(names))
 
     def save_patch(
-        self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        paths: Sequence[str] | None = None,
+        hunks: Sequence[Hunk] = (),
     ) -> Path:
-        """Write the diff, or the part at and below `paths`, as a patch for `git apply`.
+        """Write the diff, or what `apply` would apply of it, as a patch for `git apply`.
 
         `omissions` lists what the patch cannot express.
 
         Raises:
             ValueError: Nothing was changed, or nothing that a patch can express.
         """
-        changes, target = self._select_diff(paths), Path(path).absolute()
+        changes, target = self._select_diff(paths, hunks), Path(path).absolute()
         if not changes:
             raise ValueError("Nothing was changed, so there is no patch to save")
         if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
@@ -396,7 +408,9 @@ class Review:
         """The renames, including those onto a path that existed before."""
         return find_renames(self.diff, self._offered_changes, *self._sides)
 
-    def _select_diff(self, paths: Sequence[str] | None) -> Diff:
+    def _select_diff(self, paths: Sequence[str] | None, hunks: Sequence[Hunk] = ()) -> Diff:
+        if hunks:
+            return diff(self._accepted, self._choose_state(paths, hunks)[0])
         if paths is None:
             return self.diff
         wanted = {
@@ -443,6 +457,15 @@ class Review:
         if hunks:
             paths = [*(paths or ()), *{each.path for each in hunks}]
         return self._change_set(paths).with_files(self._hunk_source.select(hunks))
+
+    def _choose_state(
+        self, paths: Sequence[str] | None, hunks: Sequence[Hunk]
+    ) -> tuple[ReadableFilesystem, list[str]]:
+        """Return the state after the chosen changes, and their paths."""
+        chosen = self._choose_changes(paths, hunks)
+        names = [each.path for each in chosen.changes]
+        layers = dict.fromkeys(names, Side(chosen.after))
+        return LayeredFilesystem(self._accepted, layers), names
 
     def _applied_change_set(self, number: int) -> ChangeSet:
         entry = self.applies.entries[number]
