@@ -84,9 +84,11 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def says(text: str = "", *calls: ToolCall, usage: Any = USAGE, **message: Any) -> Answer:
+def says(
+    text: str = "", *calls: ToolCall, usage: Any = USAGE, finish: str = "", **message: Any
+) -> Answer:
     """Answer as the model would, streamed if that is asked for."""
-    finish = "tool_calls" if calls else "stop"
+    finish = finish or ("tool_calls" if calls else "stop")
     whole = {"role": "assistant", "content": text or None, **message}
     if calls:
         whole["tool_calls"] = [_wire(call, number) for number, call in enumerate(calls)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.chat_server import Handler, Server, fails, is_silent, says, serving
-from tests.cli.workplace import FIXED, Wink
+from tests.adapters.chat_server import Answer, Handler, Server, fails, is_silent, says, serving
+from tests.cli.workplace import CALC, FIXED, Wink
 from weakincentives.adapters import ToolCall
 
 Configure = Callable[[Path, Server], None]
@@ -117,3 +117,40 @@ def test_ctrl_c_ends_the_wait_for_a_provider_that_says_nothing(
         done = wink("run", "fix", "--workspace", project, "--json")
     assert (done.code, done.last["status"]) == (130, "cancelled")
     assert [each["path"] for each in done.last["changes"]] == ["calc.py"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "fact"),
+    [
+        (says("The task", finish="length"), "was cut off at the output limit"),
+        (says(""), "is empty"),
+    ],
+)
+def test_an_answer_that_is_no_answer_applies_nothing(
+    wink: Wink, project: Path, configure: Configure, reply: Answer, fact: str
+):
+    call = ToolCall("apply_patch", {"input": PATCH}, "call_1")
+    with serving(says("", call), *[reply] * 4) as server:
+        configure(project, server)
+        done = wink("run", "fix", "--workspace", project, "--api-key-env", "HOME", "--apply")
+        assert len(server.requests) == 5
+    assert done.code == 1, done.err
+    assert f"wink: The answer of the model {fact}" in done.err
+    assert "The run did not finish; nothing was applied." in done.err
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_an_answer_that_was_cut_off_is_finished(wink: Wink, project: Path, configure: Configure):
+    call = ToolCall("apply_patch", {"input": PATCH}, "call_1")
+    with serving(
+        says("", call), says("Divided by ", finish="length"), says("the number.")
+    ) as server:
+        configure(project, server)
+        options = ("--workspace", project, "--api-key-env", "HOME", "--apply", "--json")
+        done = wink("run", "fix", *options)
+    assert (done.code, done.last["status"], done.last["answer"]) == (
+        0,
+        "done",
+        "Divided by the number.",
+    )
+    assert (project / "calc.py").read_text() == FIXED

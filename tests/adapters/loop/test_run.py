@@ -13,6 +13,7 @@ from weakincentives.adapters import (
     RunOptions,
     ScriptedAdapter,
     StepLimitError,
+    StopReason,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -224,10 +225,35 @@ def test_a_pause_is_gone_on_with():
     assert adapter.requests[1].messages[-1] == AssistantMessage("wait")
 
 
-def test_an_answer_that_was_cut_off_says_so():
-    adapter = ScriptedAdapter([Completion("once upon", stop_reason="length")])
-    response = adapter.evaluate(prompt(), session=Session())
-    assert (response.text, response.stop_reason) == ("once upon", "length")
+def test_an_answer_that_is_cut_off_is_continued_and_comes_in_one_piece(fs: Filesystem):
+    parts = (Completion(each, stop_reason="length") for each in ("once ", "upon "))
+    adapter = ScriptedAdapter([*parts, "a time"])
+    response = adapter.evaluate(prompt(fs), session=Session())
+    assert (response.text, response.stop_reason, response.steps) == ("once upon a time", "end", 3)
+    asked = [each.text for each in response.messages if isinstance(each, UserMessage)]
+    assert len(asked) == 3
+    assert "cut off at the output limit" in asked[1]
+
+
+def test_an_answer_without_end_is_given_up_and_a_limit_of_the_caller_is_kept(fs: Filesystem):
+    cut = Completion("more ", stop_reason="length")
+    response = ScriptedAdapter([cut] * 9).evaluate(prompt(fs), session=Session())
+    assert (response.text, response.stop_reason, response.steps) == ("more " * 4, "length", 4)
+    options = RunOptions(max_tokens=5)
+    response = ScriptedAdapter([cut]).evaluate(prompt(fs), session=Session(), options=options)
+    assert (response.text, response.stop_reason) == ("more ", "length")
+
+
+@pytest.mark.parametrize("stop", ["end", "other", "tool_calls"])
+def test_an_empty_answer_is_asked_for_again(fs: Filesystem, stop: StopReason):
+    empty = Completion(" \n", stop_reason=stop)
+    response = ScriptedAdapter([empty, write("a"), empty, "Done."]).evaluate(
+        prompt(fs), session=Session()
+    )
+    assert response.text.strip() == "Done."
+    assert fs.exists("a")
+    response = ScriptedAdapter([empty] * 9).evaluate(prompt(fs), session=Session())
+    assert (response.text.strip(), response.steps) == ("", 4)
 
 
 def test_text_is_passed_on_as_it_arrives():

@@ -8,6 +8,7 @@ a whole, and `PromptExecuted` is emitted.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from weakincentives.adapters.errors import (
@@ -51,6 +52,14 @@ from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")
 _MAX_EXCERPT = 200
+_MAX_CONTINUATIONS = 3
+_CONTINUE = (
+    "Your answer was cut off at the output limit. Continue it exactly where it ended, without"
+    " repeating anything; call tools in smaller steps."
+)
+_SPEAK_UP = (
+    "Your answer was empty. Continue if the task is not done; if it is, say what you have done."
+)
 
 
 class RunState:
@@ -239,6 +248,8 @@ class AgentLoop(PromptRun[OutputT]):
             options=options,
         )
         self._output_retries = 0
+        self._parts: list[str] = []
+        """The parts of the answer so far, which was cut off or empty after each of them."""
         self._requester = ModelRequester(
             model, self._name, session=session, limits=limits, options=options, on_text=on_text
         )
@@ -260,10 +271,13 @@ class AgentLoop(PromptRun[OutputT]):
             completion = self._request()
             if completion.tool_calls:
                 self._run_tools(completion)
+                self._parts.clear()
                 continue
             if completion.stop_reason == "paused":
                 continue
             if self._expected is None:
+                if self._request_rest(completion):
+                    continue
                 return None
             try:
                 return self._expected.parse(completion.text)
@@ -308,6 +322,21 @@ class AgentLoop(PromptRun[OutputT]):
         for outcome in self._tool_calls.run(completion.tool_calls):
             self._state.add_outcome(outcome)
         self._state.close_calls()
+
+    def _request_rest(self, completion: Completion) -> bool:
+        """Ask for the rest of an answer that was cut off, or is empty; return whether it helps.
+
+        The parts become one answer. A limit that the caller set is kept.
+        """
+        self._parts.append(completion.text)
+        text = "".join(self._parts)
+        is_cut = completion.stop_reason == "length" and self._options.max_tokens is None
+        is_empty = completion.stop_reason != "length" and not text.strip()
+        if len(self._parts) > _MAX_CONTINUATIONS or not (is_cut or is_empty):
+            self._state.last = replace(completion, text=text)
+            return False
+        self._state.add(UserMessage(_CONTINUE if is_cut else _SPEAK_UP))
+        return True
 
     def _request_repair(
         self, expected: ExpectedOutput, completion: Completion, error: SerdeError

@@ -28,10 +28,12 @@ from weakincentives.cli.run.recovery import changed_paths
 from weakincentives.cli.run.result import JobResult, count_traffic
 from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
 from weakincentives.cli.run.verification import (
+    IncompleteAnswerError,
     TestCommand,
     TestRun,
     TestsFailedError,
     ask_until_tests_pass,
+    check_answer,
     show_test,
 )
 from weakincentives.cli.run.view import Progress, View
@@ -78,6 +80,7 @@ _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
     StepLimitError: "raise the limit with --max-steps",
+    IncompleteAnswerError: "reply, or continue with wink resume",
     TestsFailedError: "reply, or allow more rounds with --test-rounds",
     SandboxUnavailableError: "see wink doctor, or choose another sandbox with --sandbox",
 }
@@ -342,7 +345,7 @@ class Job:
         tracker = BudgetTracker(Budget(max_total_tokens=options.max_tokens))
 
         def ask(messages: Sequence[Message], max_steps: int) -> PromptResponse[Any]:
-            return self._adapter.evaluate(
+            response = self._adapter.evaluate(
                 prompt,
                 session=self._session,
                 messages=messages,
@@ -352,6 +355,7 @@ class Job:
                 cancellation=self._cancellation,
                 options=replace(options.model_options, max_steps=max_steps),
             )
+            return check_answer(response)
 
         def run_tests(test: TestCommand) -> TestRun:
             return self._run_tests(test, deadline)

@@ -1,4 +1,4 @@
-"""Verification of a run: the user's test command, and what a failure says to the model."""
+"""Verification of a run: a whole answer, and the user's test command with what it says."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +31,25 @@ class TestsFailedError(WinkError, RuntimeError):
     """The test command still fails after the last round."""
 
     __test__ = False  # for pytest, which takes it for a test
+
+
+class IncompleteAnswerError(WinkError, RuntimeError):
+    """The answer of the model is empty, or ends at a limit of its provider."""
+
+
+def check_answer(response: PromptResponse[Any]) -> PromptResponse[Any]:
+    """Return a response with a whole answer.
+
+    Raises:
+        IncompleteAnswerError: It is empty or cut off, although the model was asked to continue.
+    """
+    if response.stop_reason != "length" and response.text.strip():
+        return response
+    is_cut = response.stop_reason == "length"
+    fact = "was cut off at the output limit" if is_cut else "is empty"
+    error = IncompleteAnswerError(f"The answer of the model {fact}, so the task may not be done")
+    attach_partial(error, response)
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
