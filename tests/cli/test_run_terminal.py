@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, edit, on_terminal, shell, write
+from weakincentives.contrib.review import working_copy
 
 Copies = Callable[[], list[Path]]
 
@@ -20,7 +21,10 @@ def test_the_diff_is_shown_in_colour_and_applied_when_the_person_says_so(
     done = on_terminal("run", "fix", "--workspace", project, "--model", model, answers="a\n")
     assert done.code == 0
     assert (project / "calc.py").read_text() == FIXED
-    assert "\x1b[32m+    return sum(numbers) / len(numbers)" in done.out
+    # of the line that replaces another one, the words that changed are marked
+    old = "-    return sum(numbers) / \x1b[7m(\x1b[27mlen(numbers)\x1b[7m·+·1)\x1b[27m"
+    assert f"\x1b[31m{old}\x1b[0m" in done.out
+    assert "\x1b[32m+    return sum(numbers) / len(numbers)\x1b[0m" in done.out
     assert "I look." in done.out
     assert " · step 2 · " in done.out  # the line that lives
     assert "\nindex " not in done.out
@@ -71,5 +75,38 @@ def test_a_long_diff_goes_through_the_pager_and_a_patch_is_saved(
         PAGER=f"tee {paged}",
     )
     assert done.code == 0
+    added = "added long.txt (+99, -0)"
+    assert paged.read_text().startswith(f"{added}\n1 file changed")
     assert "+line 98" in paged.read_text()
+    assert done.out.index(added) < done.out.index("+line 0")
     assert "+line 98\n" in patch.read_text()
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"),
+    [
+        ("if x:\n    go()  \n", "+    go()··"),
+        ("if x:\n\tgo()\n", "+→\tgo()"),
+        ("if x:\n  go()\n", "+··go()"),
+        ("if x:\r\n    go()\n", "+if x:^M"),
+        ("if x:\n    go()\n   \n", "+···"),
+        ("if x:\n    go()", "\\ No newline at end of file"),
+    ],
+)
+def test_a_change_of_whitespace_is_visible_in_the_diff_and_in_the_questions(
+    project: Path, tmp_path: Path, after: str, shown: str
+):
+    (project / "calc.py").write_text("if x:\n    go()\n")
+    copy = working_copy(project, place=tmp_path / "place")
+    (copy.root / "calc.py").write_bytes(after.encode())
+    done = on_terminal("review", copy.place, answers="s\nn\nk\n", NO_COLOR="1")
+    assert done.out.count(f"\n{shown}\n") == 2
+
+
+def test_a_removed_line_that_looks_like_a_head_is_a_removed_line(project: Path, tmp_path: Path):
+    (project / "calc.py").write_text("-- drop table\n++ x\n")
+    copy = working_copy(project, place=tmp_path / "place")
+    (copy.root / "calc.py").write_text("++ x\n++ y\n")
+    done = on_terminal("review", copy.place, answers="k\n")
+    assert "\x1b[31m--- drop table\x1b[0m" in done.out
+    assert "\x1b[32m+++ y\x1b[0m" in done.out

@@ -1,9 +1,13 @@
-"""The diff of a run: as data, coloured and paged on a terminal, elsewhere as the patch itself."""
+"""The diff of a run: as data, coloured and paged on a terminal, elsewhere as the patch itself.
+
+On a terminal the changed words of a line are marked, and changed whitespace is made visible.
+"""
 
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from itertools import chain, islice
 from typing import Any
 
@@ -13,7 +17,7 @@ from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colo
 from weakincentives.filesystem import Diff
 from weakincentives.posix import display_path
 
-_HEAD = (
+_BOLD = (
     "diff --git ",
     "--- ",
     "+++ ",
@@ -21,8 +25,18 @@ _HEAD = (
     "deleted file",
     "old mode",
     "new mode",
+    "rename ",
+    "similarity ",
+    "# wink:",
 )
-_EXTENDED_HEAD = ("rename ", "similarity ", "# wink:")
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_TOKEN = re.compile(r"\w+|\s+|.")
+_TRAILING_SPACE = re.compile(r"\s+\Z")
+_VISIBLE_SPACE = str.maketrans({" ": "·", "\t": "→\t"})
+_MARK, _MARK_END = "\x1b[7m", "\x1b[27m"  # reverse video
+_MAX_MARKED_LINES = 60  # removed or added in a row
+_MAX_TOKENS = 200  # of a line
+_MIN_LIKENESS = 0.5  # of a line to the one that it becomes
 _OBJECT_IDS = "index "
 _BINARY = "GIT binary patch"
 _BINARY_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
@@ -54,7 +68,10 @@ def describe_diff(diff: Diff) -> dict[str, Any]:
 
 
 def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
-    """Print a diff on standard output: coloured on a terminal, else as a patch."""
+    """Print a diff on standard output: coloured on a terminal, else as a patch.
+
+    A long one goes through a pager, with the list of files above it.
+    """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
         return
     if not is_terminal(sys.stdout):
@@ -64,21 +81,21 @@ def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
         stream.flush()
         return
     colour = wants_colour(sys.stdout)
-    lines = (f"{_colour(line)}\n" for line in _drop_git_data(_split_lines(diff.patch_chunks())))
+    lines = (f"{line}\n" for line in _render(_drop_git_data(_split_lines(diff.patch_chunks()))))
     height = shutil.get_terminal_size().lines - _PROMPT_LINES
     first = list(islice(lines, height))
     if len(first) < height or not with_pager:
         click.echo("".join(chain(first, lines)), nl=False, color=colour)
     else:
         # None lets click find out whether the pager shows colour
-        click.echo_via_pager(chain(first, lines), color=None if colour else False)
+        files = f"{escape_controls(str(diff))}\n\n"
+        click.echo_via_pager(chain([files], first, lines), color=None if colour else False)
 
 
 def show_hunk(path: str, content: bytes) -> None:
     """Print a hunk of a file on standard output, below the name of the file."""
-    lines = (display_path(path), *_split_lines([content]))
-    styled = (click.style(lines[0], bold=True), *map(_colour, lines[1:]))
-    click.echo("\n".join(styled), color=wants_colour(sys.stdout))
+    lines = (click.style(display_path(path), bold=True), *_render(_split_lines([content])))
+    click.echo("\n".join(lines), color=wants_colour(sys.stdout))
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -101,10 +118,72 @@ def _drop_git_data(lines: Iterable[str]) -> Iterator[str]:
         yield "Binary file" if is_data else line
 
 
-def _colour(line: str) -> str:
-    if line.startswith(_HEAD) or line.startswith(_EXTENDED_HEAD):
-        return click.style(line, bold=True)
-    if line.startswith("@@"):
-        return click.style(line, fg="cyan")
-    colour = {"+": "green", "-": "red"}.get(line[:1])
-    return line if colour is None else click.style(line, fg=colour)
+def _render(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a patch with colours, marked words and visible changes of whitespace."""
+    left = [0, 0]  # old and new lines that the hunk still has
+    block = list[str](), list[str]()  # the removed lines, and those that follow them
+    for line in lines:
+        sign = line[:1]
+        is_inside = max(left) > 0 or sign == "\\"
+        if is_inside and sign in ("-", "+", "\\"):
+            if sign == "-" and block[1]:
+                yield from _render_block(*block)
+                block = list[str](), list[str]()
+            side = sign == "+" or (sign == "\\" and bool(block[1]))
+            block[side].append(line)
+            left[side] -= sign != "\\"
+            continue
+        yield from _render_block(*block)
+        block = list[str](), list[str]()
+        if is_inside:
+            left = [each - 1 for each in left]
+            yield line
+        elif match := _HUNK.match(line):
+            left = [1 if each is None else int(each) for each in match.groups()]
+            yield click.style(line, fg="cyan")
+        else:
+            yield click.style(line, bold=True) if line.startswith(_BOLD) else line
+    yield from _render_block(*block)
+
+
+def _render_block(removed: Sequence[str], added: Sequence[str]) -> Iterator[str]:
+    """Yield removed and added lines, in which the words that differ are marked."""
+    old, new = list(removed), list(added)
+    at = 0
+    is_small = max(len(removed), len(added)) <= _MAX_MARKED_LINES
+    for number, line in enumerate(removed if is_small else ()):
+        for other in range(at, len(added)):
+            marked = _mark_words(line, added[other])
+            if marked is not None:
+                old[number], new[other] = marked
+                at = other + 1
+                break
+    for colour, lines, plain in (("red", old, removed), ("green", new, added)):
+        for line, unmarked in zip(lines, plain, strict=True):
+            shown = _TRAILING_SPACE.sub(_mark, line) if line == unmarked else line
+            yield click.style(shown, fg=colour) if line[0] in "-+" else line
+
+
+def _mark_words(old: str, new: str) -> tuple[str, str] | None:
+    """Return two lines with what differs in them; None if one is not a version of the other."""
+    left, right = ([*_TOKEN.findall(line[1:])] for line in (old, new))
+    if "\\" in (old[0], new[0]) or max(len(left), len(right)) > _MAX_TOKENS:
+        return None
+    words = [[each for each in side if not each.isspace()] for side in (left, right)]
+    likeness = SequenceMatcher(None, *words, autojunk=False)
+    if likeness.quick_ratio() < _MIN_LIKENESS or likeness.ratio() < _MIN_LIKENESS:
+        return None
+    marked = [old[0]], [new[0]]
+    for kind, start, stop, new_start, new_stop in SequenceMatcher(
+        None, left, right, autojunk=False
+    ).get_opcodes():
+        texts = "".join(left[start:stop]), "".join(right[new_start:new_stop])
+        for side, text in zip(marked, texts, strict=True):
+            side.append(text if kind == "equal" or not text else _mark(text))
+    return "".join(marked[0]), "".join(marked[1])
+
+
+def _mark(text: str | re.Match[str]) -> str:
+    """Return a changed text, reversed; its whitespace is made visible."""
+    shown = (text if isinstance(text, str) else text[0]).translate(_VISIBLE_SPACE)
+    return f"{_MARK}{shown}{_MARK_END}"
