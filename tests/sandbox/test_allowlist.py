@@ -70,6 +70,10 @@ def test_a_rule_is_shown_as_it_is_written(rule: str) -> None:
         *("ff02::1", "2001:db8::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
         *("::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a00:1"),
         *("2002:7f00:1::", "2002:a00:1::", "2001:0:4136:e378:8000:63bf:3fff:fdd2"),
+        # metadata services
+        *("192.0.0.192", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254"),
+        *("::ffff:192.0.0.192", "::ffff:168.63.129.16", "::168.63.129.16", "64:ff9b::a83f:8110"),
+        *("64:ff9b::c000:c0", "2002:a83f:8110::", "2002:c000:c0::1", "64:ff9b:1::a00:1"),
     ],
 )
 def test_local_private_and_reserved_addresses_are_not_public(address: str) -> None:

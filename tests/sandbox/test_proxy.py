@@ -1,8 +1,11 @@
 """The proxy: whom it connects, whom it refuses, and what hostile clients cannot do to it."""
 
 import errno
+import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -10,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from scripts.steps import ROOT
 from tests.descriptors import open_descriptors
 from tests.sandbox.proxy_servers import WAIT, raw_server, wait_until, web_server
 from weakincentives.sandbox.allowlist import AllowList
@@ -204,6 +208,62 @@ def test_an_allowed_name_that_resolves_to_a_private_address_is_refused(address: 
             " address, and is not allowed; the person can allow it with --allow-host "
         )
         assert not made.event().allowed
+
+
+OWN_ADDRESS = """
+import errno, fcntl, json, socket, struct, sys
+from weakincentives.sandbox import allowlist, proxy, supervisor
+from tests.sandbox.test_proxy import proxy as serve, resolve_to
+try:
+    supervisor.isolate_network()
+except OSError as error:
+    sys.exit(error.errno)
+late = sys.argv[1] == "late"
+with socket.socket() as any_socket:
+    name = struct.pack("16sH2x4s8x", b"lo:1", socket.AF_INET, socket.inet_aton("198.41.0.4"))
+    fcntl.ioctl(any_socket, 0x8916, name)  # SIOCSIFADDR
+with socket.socket(socket.AF_INET6) as any_socket:
+    value = socket.inet_pton(socket.AF_INET6, "2001:500:ba3e::2:30") + struct.pack("=Ii", 128, 1)
+    fcntl.ioctl(any_socket, 0x8916, value)
+for family, address in [*(json.loads(sys.argv[2]))]:
+    kind = socket.AF_INET6 if family == 6 else socket.AF_INET
+    host = "::" if family == 6 else "0.0.0.0"
+    with socket.create_server((host, 80), family=kind) as server:
+        server.settimeout(0)
+        if late:
+            allowlist.is_own_address = lambda address: False
+        with serve("example.com", resolve=resolve_to(address)) as made:
+            print(made.get("http://example.com/").decode().splitlines()[0])
+            print(made.event().allowed)
+        try:
+            server.accept()
+            print("connected")
+        except BlockingIOError:
+            print("not connected")
+        with serve("example.com", address, resolve=resolve_to(address)) as made:
+            with made.connect() as client:
+                client.sendall(b"GET http://example.com/ HTTP/1.1\\r\\n\\r\\n")
+                server.settimeout(30)
+                print("listed:", server.accept()[0].recv(4))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a network namespace")
+@pytest.mark.parametrize("late", ["early", "late"])
+def test_a_public_address_of_this_machine_is_reached_only_if_it_is_listed(late: str) -> None:
+    addresses = [(4, "198.41.0.4"), (4, "::ffff:198.41.0.4"), (6, "2001:500:ba3e::2:30")]
+    program = [sys.executable, "-c", OWN_ADDRESS, late, json.dumps(addresses)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=WAIT * 2)
+    if done.returncode == errno.EPERM:
+        pytest.skip("this machine allows no network namespace")
+    connected = "connected" if late == "late" else "not connected"
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 * len(addresses), done.stderr
+    for number in range(len(addresses)):
+        first, allowed, reached, listed = lines[4 * number : 4 * number + 4]
+        assert first.startswith("HTTP/1.1 403 ")
+        assert "which is an address of this machine, and is not allowed" in first
+        assert (allowed, reached, listed) == ("False", connected, "listed: b'GET '")
 
 
 def test_it_connects_to_the_address_that_it_checked() -> None:

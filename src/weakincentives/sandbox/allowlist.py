@@ -7,9 +7,10 @@ mistake or on purpose. Such addresses are allowed only if they are listed themse
 """
 
 import re
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 DEFAULT_PORTS = frozenset({80, 443})
 """The ports of a rule that names none."""
@@ -23,6 +24,12 @@ _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMERIC_ENDING = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _MAX_NAME = 253
 _NAT64 = IPv6Network("64:ff9b::/96")  # what IPv4 hosts resolve to in a network without IPv4
+_SPECIAL = (
+    IPv4Network("192.0.0.0/24"),  # of protocols; 192.0.0.192 is the metadata service of a cloud
+    IPv4Network("168.63.129.16/32"),  # the same of another one, for all its machines
+    IPv6Network("64:ff9b:1::/48"),  # translation to private addresses
+)
+_ANY_PORT = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,15 @@ class AllowList:
         """Return whether an allowed host may be reached at the address that it resolved to."""
         if "%" in address:
             return False  # the zone of a link-local address
-        found = _unwrap(ip_address(address))
-        if is_public(found) or self.allows(str(found), port):
+        if self.lists_address(host, address, port):
             return True
-        return host == LOCALHOST and found.is_loopback
+        found = ip_address(address)
+        return is_public(found) and not any(map(is_own_address, _destinations(found)))
+
+    def lists_address(self, host: str, address: str, port: int) -> bool:
+        """Return whether a rule names the address itself, whatever it belongs to."""
+        found = _unwrap(ip_address(address))
+        return self.allows(str(found), port) or (host == LOCALHOST and found.is_loopback)
 
 
 def parse_rule(text: str) -> HostRule:
@@ -151,17 +163,36 @@ def format_rule(host: str, port: int) -> str:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is on the public internet, not local, private or reserved."""
-    found = _unwrap(address)
-    if isinstance(found, IPv6Address):
-        if found in _NAT64:
-            return is_public(IPv4Address(found.packed[-4:]))
-        tunnel = found.sixtofour or (found.teredo and found.teredo[1])
-        if found.is_site_local or (tunnel is not None and not is_public(tunnel)):
-            return False
-    return found.is_global and not (
-        found.is_multicast or found.is_reserved or found.is_unspecified or found.is_loopback
+    """Return whether an address is on the public internet, not local, private or reserved.
+
+    The metadata service of a cloud can have an address that is public by its number; it is not.
+    """
+    return all(
+        each.is_global
+        and not (each.is_multicast or each.is_reserved or each.is_unspecified or each.is_loopback)
+        and not (isinstance(each, IPv6Address) and each.is_site_local)
+        and not any(each in network for network in _SPECIAL if network.version == each.version)
+        for each in _destinations(address)
     )
+
+
+def is_own_address(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an interface of this machine has an address, which the kernel knows best.
+
+    No packet is sent: the address from which this machine would answer itself is its own.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), _ANY_PORT))
+            return is_connected_to_itself(probe)
+    except OSError:
+        return False  # there is no way to it
+
+
+def is_connected_to_itself(connection: socket.socket) -> bool:
+    """Return whether a connected socket leads to the address that it has itself."""
+    return connection.getpeername()[0] == connection.getsockname()[0]
 
 
 def _encode_name(name: str) -> str:
@@ -184,6 +215,20 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
         return ip_address(text)
     except ValueError:
         return None
+
+
+def _destinations(
+    address: IPv4Address | IPv6Address,
+) -> Iterator[IPv4Address | IPv6Address]:
+    """Yield the addresses that a connection to this one may arrive at, through any translation."""
+    found = _unwrap(address)
+    if isinstance(found, IPv6Address):
+        if found in _NAT64:
+            yield IPv4Address(found.packed[-4:])
+            return
+        tunnels = (found.sixtofour, *(found.teredo or ()))
+        yield from (each for each in tunnels if each is not None)
+    yield found
 
 
 def _unwrap(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

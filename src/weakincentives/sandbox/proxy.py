@@ -17,8 +17,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_address
 
-from weakincentives.sandbox.allowlist import AllowList, format_address, format_rule
+from weakincentives.sandbox.allowlist import (
+    AllowList,
+    format_address,
+    format_rule,
+    is_connected_to_itself,
+    is_public,
+)
 from weakincentives.sandbox.protocol import ConnectionListener, NetworkConnection
 from weakincentives.sandbox.proxy_request import MAX_HEAD, ProxyError, ProxyRequest, parse_request
 
@@ -255,7 +262,7 @@ class _Connection:
             raise ProxyError(HTTPStatus.TOO_MANY_REQUESTS, message)
         until = self._started + self._settings.head_timeout
         data = b""
-        while _END_OF_HEAD not in data:
+        while (end := data.find(_END_OF_HEAD)) < 0 or end > MAX_HEAD:
             if len(data) > MAX_HEAD:
                 message = f"wink: the request has more than {MAX_HEAD:,} bytes of header fields"
                 raise ProxyError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message)
@@ -279,7 +286,7 @@ class _Connection:
         for address in self._find_addresses(host, port):
             self._address = address
             try:
-                return self._connect_to(address, port, until)
+                return self._connect_to(host, address, port, until)
             except OSError as error:
                 problem = error.strerror or str(error)
         target = format_address(host, port)
@@ -307,11 +314,10 @@ class _Connection:
             raise ConnectionAbortedError
         usable = [each for each in found if allowed.allows_address(host, each, port)]
         if found and not usable:
-            fact = f"{host} resolves to {found[0]}, which is not a public address, and"
-            raise _refusal(f"{fact} is not allowed", format_rule(found[0], port))
+            raise _address_refusal(host, found[0], port)
         return usable
 
-    def _connect_to(self, address: str, port: int, until: float) -> socket.socket:
+    def _connect_to(self, host: str, address: str, port: int, until: float) -> socket.socket:
         server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
             server.settimeout(0)
@@ -320,6 +326,11 @@ class _Connection:
                 code = self._wait_for_connection(server, until)
             if code:
                 raise OSError(code, os.strerror(code))
+            lists = self._settings.allowed.lists_address(host, address, port)
+            if is_connected_to_itself(server) and not lists:
+                # this machine got the address only after it was checked
+                self._address = ""
+                raise _address_refusal(host, address, port)
         except BaseException:
             server.close()
             raise
@@ -468,6 +479,13 @@ def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int
 def _refusal(fact: str, rule: str) -> ProxyError:
     advice = f"the person can allow it with --allow-host {rule}"
     return ProxyError(HTTPStatus.FORBIDDEN, f"wink: {fact}; {advice}")
+
+
+def _address_refusal(host: str, address: str, port: int) -> ProxyError:
+    is_ours = "%" not in address and is_public(ip_address(address))
+    what = "an address of this machine" if is_ours else "not a public address"
+    fact = f"{host} resolves to {address}, which is {what}, and is not allowed"
+    return _refusal(fact, format_rule(address, port))
 
 
 def _shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
