@@ -98,6 +98,44 @@ class TestContainer(
         self.container.call("batch", changes=[{"op": "pipe", "path": path}])
 
 
+class TestDirectoryOfContainer(
+    FilesystemProtocolTests, SavepointTests, SnapshotTests, ArchiveTests
+):
+    """The same with a working directory below the workspace."""
+
+    container: Container
+
+    def make_filesystem(self, tmp_path: Path) -> ContainerFilesystem:
+        return ContainerFilesystem(self.container, "/workspace/deep/er")
+
+    def make_limited(self, tmp_path: Path, limits: Limits) -> ContainerFilesystem:
+        return ContainerFilesystem(self.container, workdir="/workspace/deep/er/", limits=limits)
+
+
+def test_a_working_directory_is_all_that_a_filesystem_sees_and_changes(
+    shared_container: Container,
+) -> None:
+    whole = ContainerFilesystem(shared_container)
+    whole.write("outside.txt", "outside")
+    fs = ContainerFilesystem(shared_container, "/workspace/app")
+    assert (fs.root, fs.list(), fs.exists("outside.txt")) == ("/workspace/app", (), False)
+    fs.write("a.txt", "1")
+    before = fs.snapshot()
+    assert before.root_path == "/workspace/app"
+    fs.move("a.txt", "b/c.txt")
+    fs.write("large.bin", "x" * 40_000)
+    assert [each.path for each in fs.glob("**")] == ["b/c.txt", "large.bin"]
+    assert [each.path for each in whole.grep("1")] == ["app/b/c.txt"]
+    fs.restore(before)
+    assert [each.path for each in whole.glob("**")] == ["app/a.txt", "outside.txt"]
+
+
+@pytest.mark.parametrize("workdir", ["/", "/etc", "workspace", "/workspaces", "/workspace/../etc"])
+def test_a_working_directory_is_in_the_workspace(shared_container: Container, workdir: str) -> None:
+    with pytest.raises((ValueError, PermissionError), match=r"workdir|escape"):
+        ContainerFilesystem(shared_container, workdir)
+
+
 def test_random_operations_end_in_the_same_state_as_in_memory(shared_container: Container) -> None:
     def empty() -> ContainerFilesystem:
         clear(shared_container)

@@ -6,9 +6,10 @@ compared, and a restore sends only what differs.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 from weakincentives.filesystem import (
@@ -26,6 +27,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     Results,
     TransactionalFilesystem,
+    normalize_path,
 )
 from weakincentives.filesystem.memory import DirectoryNode, changed_files
 from weakincentives.filesystem.savepoints import SavepointStorage
@@ -42,11 +44,12 @@ _PIECE = 4 * 1024 * 1024  # bytes of a large file in one request
 
 
 class ContainerFilesystem(TransactionalFilesystem):
-    """The workspace of a container, through the runner inside."""
+    """The workspace of a container, or a directory in it, through the runner inside."""
 
     def __init__(
         self,
         container: Container,
+        workdir: str = WORKSPACE,
         *,
         limits: Limits = DEFAULT_LIMITS,
         read_only: bool = False,
@@ -56,20 +59,27 @@ class ContainerFilesystem(TransactionalFilesystem):
 
         Args:
             container: The container; several filesystems may use it.
+            workdir: The directory to use, `/workspace` or below it; it is created if it is missing.
             limits: The limits.
             read_only: Raise ReadOnlyError on every write.
             max_snapshots: The number of snapshots to keep; then the oldest is forgotten. None
                 keeps all of them.
+
+        Raises:
+            ValueError: `workdir` is not in the workspace.
         """
         super().__init__(limits=limits, read_only=read_only)
         self._container = container
-        self._mirror = ContainerMirror(max_snapshots)
+        self._workdir = workdir
+        self._prefix = _find_prefix(workdir)
+        self._is_prepared = read_only or not self._prefix
+        self._mirror = ContainerMirror(max_snapshots, workdir)
         self._savepoints = _Savepoints()
 
     @property
     def root(self) -> str:
         """The directory in the container; it is not on this machine."""
-        return WORKSPACE
+        return self._workdir
 
     @property
     def history(self) -> MemoryHistory:
@@ -240,9 +250,22 @@ class ContainerFilesystem(TransactionalFilesystem):
 
     # --- requests ---
 
+    def _prepare(self) -> None:
+        """Create the directory that this uses, with its parents."""
+        for path in accumulate(self._prefix.rstrip("/").split("/"), "{}/{}".format):
+            with suppress(FileExistsError):
+                self._container.call("batch", changes=[{"op": "mkdir", "path": path}])
+        self._is_prepared = True
+
+    def _inside(self, path: str) -> str:
+        """Return a path of this filesystem as the container has it."""
+        if not self._is_prepared:
+            self._prepare()
+        return self._prefix + path if path else self._prefix.rstrip("/")
+
     def _call(self, operation: str, path: str) -> tuple[Any, bytes]:
         try:
-            return self._container.call(operation, path=path)
+            return self._container.call(operation, path=self._inside(path))
         except OSError as error:
             raise os_error(error.errno or 0, path) from None
 
@@ -252,13 +275,15 @@ class ContainerFilesystem(TransactionalFilesystem):
 
     def _list_all(self, path: str) -> tuple[int, list[tuple[str, Facts]]]:
         found, _ = self._call("walk", path)
-        return found["now"], [(below, Facts(*facts)) for below, facts in found["entries"]]
+        start = len(self._prefix)
+        return found["now"], [(below[start:], Facts(*facts)) for below, facts in found["entries"]]
 
     def _load(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         """Yield the content of each file that can be read; None if it is large."""
         left = list(paths)
         while left:
-            sizes, data = self._container.call("load", paths=left, limit=_BATCH)
+            inside = [self._inside(path) for path in left]
+            sizes, data = self._container.call("load", paths=inside, limit=_BATCH)
             offset = 0
             for path, size in zip(left, sizes, strict=False):
                 if size >= 0:
@@ -290,7 +315,8 @@ class ContainerFilesystem(TransactionalFilesystem):
     def _send(self, path: str, batch: list[SentChange]) -> None:
         data = b"".join(each.data for each in batch)
         try:
-            self._container.call("batch", changes=[each.request() for each in batch], data=data)
+            requests = [each.request(self._inside) for each in batch]
+            self._container.call("batch", changes=requests, data=data)
         except OSError as error:
             raise os_error(error.errno or 0, path) from None
 
@@ -390,6 +416,15 @@ class _SavepointStack:
         self._savepoints.changes = changes
         del self._points[depth:]
         return ()
+
+
+def _find_prefix(workdir: str) -> str:
+    """Return what the paths of a directory begin with, relative to the workspace."""
+    below = workdir.rstrip("/").removeprefix(WORKSPACE)
+    if not workdir.startswith(WORKSPACE) or (below and not below.startswith("/")):
+        raise ValueError(f"workdir must be {WORKSPACE!r} or a directory below it: {workdir!r}")
+    path = normalize_path(below)
+    return f"{path}/" if path else ""
 
 
 def _date(nanoseconds: int) -> datetime:

@@ -4,7 +4,7 @@ Trees are copy-on-write, so that states share what they have in common, and what
 between two of them is found without comparing the rest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weakincentives.filesystem import (
@@ -22,7 +22,6 @@ from weakincentives.filesystem.memory import (
     Node,
     build_tree,
 )
-from weakincentives.sandbox.container.engine import WORKSPACE
 from weakincentives.sandbox.container.entries import DIRECTORY, FILE, LINK, Facts
 
 _RACY = 50_000_000  # nanoseconds; a file changed this recently may change again unnoticed
@@ -38,9 +37,11 @@ class SentChange:
     data: bytes = b""
     arguments: Mapping[str, object] = field(default_factory=dict[str, object])
 
-    def request(self) -> dict[str, object]:
-        """Return it as the file server reads it."""
-        request = {"op": self.operation, "path": self.path, **self.arguments}
+    def request(self, inside: Callable[[str], str]) -> dict[str, object]:
+        """Return it as the file server reads it; `inside` turns its paths into the container's."""
+        request = {"op": self.operation, "path": inside(self.path), **self.arguments}
+        if "goal" in request:
+            request["goal"] = inside(str(request["goal"]))
         if self.operation == "store":
             request.setdefault("staged", 0)
         if self.data:
@@ -51,15 +52,16 @@ class SentChange:
 class ContainerMirror(InMemoryFilesystem):
     """The state of a container when it was last looked at, and its snapshots."""
 
-    def __init__(self, max_snapshots: int | None) -> None:
-        """Start empty."""
+    def __init__(self, max_snapshots: int | None, root: str) -> None:
+        """Start empty; `root` is the directory in the container."""
         super().__init__(limits=_NO_LIMITS, max_snapshots=max_snapshots)
+        self._root = root
         self._known: dict[str, Facts | None] = {}  # None: changed recently
 
     @property
     def root(self) -> str:
         """The directory in the container."""
-        return WORKSPACE
+        return self._root
 
     @property
     def tree(self) -> DirectoryNode:

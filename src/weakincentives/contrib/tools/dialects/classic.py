@@ -105,7 +105,7 @@ class DeleteFile(_RelativePath):
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """The result value of `write_file`: the file that was written; programs may pass it as a call."""
+    """The file that `write_file` wrote, its result; a program may also pass one as a call."""
 
     path: VfsPath
     content: bytes
