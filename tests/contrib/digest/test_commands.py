@@ -83,7 +83,7 @@ def test_the_tools_of_a_python_project():
             ".pre-commit-config.yaml": "repos: []\n",
         }
     )
-    assert found["install"] == ["python -m pip install -e . (pyproject.toml)"]
+    assert found["install"] == ["python -m pip install -e . hatch (pyproject.toml)"]
     assert found["test"][0] == "hatch run dev:test (pyproject.toml)"
     assert found["lint"] == [
         "nox -s lint (noxfile.py)",
@@ -246,3 +246,216 @@ def test_a_manifest_with_anything_in_it_is_no_error(name: str, content: str):
     lines = [each for several in found.values() for each in several]
     assert lines, "the rest of the project is still understood"
     assert all("\n" not in each and len(each) < 400 for each in lines)
+
+
+PROJECT = '[project]\nname = "shop"\nversion = "1"\n[build-system]\nrequires = []\n'
+PIP = "python -m pip install"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "extra", "install"),
+    [
+        ("", {}, f"{PIP} -e ."),
+        ("[tool.pytest]\n", {}, f"{PIP} -e . pytest"),
+        (
+            '[dependency-groups]\ndev = [{include-group = "checks"}, "ruff"]\n'
+            'checks = ["pytest>=8", "hypothesis"]\n',
+            {},
+            f"{PIP} -U pip && {PIP} -e . --group dev",
+        ),
+        (
+            '[dependency-groups]\ntest = ["pytest"]\ndev = ["pytest"]\n',
+            {},
+            f"{PIP} -U pip && {PIP} -e . --group test",
+        ),
+        (
+            '[project.optional-dependencies]\nextra = ["x"]\ntests = ["pytest-cov"]\n',
+            {},
+            f"{PIP} -e '.[tests]'",
+        ),
+        (
+            '[project.optional-dependencies]\ndev = ["Shop[t]"]\nt = ["pytest"]\n',
+            {},
+            f"{PIP} -e '.[dev]'",
+        ),
+        (
+            "",
+            {"requirements/tests.txt": "-r base.txt\n", "requirements/base.txt": "pytest\n"},
+            None,
+        ),
+        ("", {"test-requirements.txt": "pytest==8\n"}, f"{PIP} -e . -r test-requirements.txt"),
+        ("", {"tests/requirements.txt": "pytest\n"}, f"{PIP} -e . -r tests/requirements.txt"),
+        (
+            "",
+            {"tox.ini": "[testenv]\ndeps =\n  pytest>=7\n  {x}y\ncommands = pytest\n"},
+            f"{PIP} -e . 'pytest>=7'",
+        ),
+        ("[tool.hatch.envs.default]\ndependencies = ['pytest']\n", {}, f"{PIP} -e . hatch"),
+        ("[tool.hatch.envs.hatch-test]\nextra-args = []\n", {}, f"{PIP} -e . hatch"),
+        ("[tool.poe.tasks]\ntest = 'pytest'\n", {}, f"{PIP} -e . poethepoet pytest"),
+        (
+            "[tool.poe.tasks]\ntest = 'pytest'\n[dependency-groups]\n"
+            "dev = ['poethepoet', 'pytest']\ntests = ['pytest']\n",
+            {},
+            f"{PIP} -U pip && {PIP} -e . --group dev",
+        ),
+        ("", {"Makefile": "test:\n\ttox -e py\n"}, f"{PIP} -e . tox"),
+        ("", {"uv.lock": ""}, "uv sync"),
+        ("[dependency-groups]\ndev = ['pytest']\n", {"uv.lock": ""}, "uv sync"),
+        ("[dependency-groups]\ntests = ['pytest']\n", {"uv.lock": ""}, "uv sync --group tests"),
+        (
+            "[dependency-groups]\ntests = ['pytest']\n[tool.uv]\ndefault-groups = ['tests']\n",
+            {"uv.lock": ""},
+            "uv sync",
+        ),
+        (
+            "[project.optional-dependencies]\ntest = ['pytest']\n",
+            {"uv.lock": ""},
+            "uv sync --extra test",
+        ),
+        ("[tool.pytest]\n", {"uv.lock": ""}, "uv sync && uv pip install pytest"),
+        (
+            "[tool.poetry.group.test.dependencies]\npytest = '*'\n",
+            {"poetry.lock": ""},
+            "poetry install",
+        ),
+        (
+            "[tool.poetry.group.test]\noptional = true\n"
+            "[tool.poetry.group.test.dependencies]\npytest = '*'\n",
+            {"poetry.lock": ""},
+            "poetry install --with test",
+        ),
+        (
+            "[tool.pdm.dev-dependencies]\ntest = ['pytest']\n[tool.pdm.scripts]\ntest = 'pytest'\n",
+            {},
+            "pdm install",
+        ),
+    ],
+)
+def test_the_command_to_install_prepares_the_command_to_test(
+    manifest: str, extra: dict[str, str], install: str | None
+):
+    found = commands({**PYTHON, "pyproject.toml": PROJECT + manifest, **extra})
+    wanted = install or f"{PIP} -e . -r requirements/tests.txt"
+    assert found["install"][0].rpartition(" (")[0] == wanted
+
+
+def test_requirements_alone_are_installed_without_a_project():
+    files = {**PYTHON, "requirements.txt": "flask\n", "requirements-dev.txt": "pytest\n"}
+    assert commands(files)["install"] == [
+        f"{PIP} -r requirements.txt -r requirements-dev.txt (requirements-dev.txt)"
+    ]
+    assert commands({**PYTHON, "requirements.txt": "flask\n", "conftest.py": ""})["install"] == [
+        f"{PIP} -r requirements.txt pytest (requirements.txt)"
+    ]
+
+
+def test_extras_of_setup_py_and_setup_cfg_are_found():
+    setup = "TESTS = ['pytest']\nsetup(extras_require={'all': [], 'test': TESTS + ['x']})\n"
+    found = commands({**PYTHON, "setup.py": setup})
+    assert found["install"] == [f"{PIP} -e '.[test]' (setup.py)"]
+    setup = "[options.extras_require]\ntesting =\n  pytest\n"
+    found = commands({**PYTHON, "setup.py": "setup()", "setup.cfg": setup})
+    assert found["install"] == [f"{PIP} -e '.[testing]' (setup.py)"]
+
+
+def test_a_task_that_installs_without_the_tests_comes_second():
+    files = {**PYTHON, "pyproject.toml": f"{PROJECT}[project.optional-dependencies]\nt=['pytest']"}
+    bare = {"Makefile": "test:\n\tpytest\ninstall:\n\tpip install .\n"}
+    assert [each.partition(" (")[0] for each in commands({**files, **bare})["install"]] == [
+        f"{PIP} -e '.[t]'",
+        "make install",
+    ]
+    whole = {"Makefile": "test:\n\tpytest\ninstall:\n\tpip install -e .[t]\n"}
+    assert commands({**files, **whole})["install"][0] == "make install (Makefile)"
+
+
+def test_no_requirement_becomes_more_than_an_argument():
+    tox = "[testenv]\ndeps =\n  pytest; touch x\n  pytest$(touch x)\n  pytest\n  -r `x`\n"
+    group = '[dependency-groups]\n"a; rm" = ["pytest"]\n"b$(x)" = ["pytest"]\n'
+    found = commands({**PYTHON, "pyproject.toml": PROJECT + group, "tox.ini": tox})
+    assert found["install"] == [f"{PIP} -e . pytest (pyproject.toml)"]
+
+
+WORKFLOW = """
+name: pytest
+on: {push: {}}
+defaults:
+  run:
+    shell: bash
+jobs:
+  tests:
+    name: ruff check
+    strategy:
+      matrix:
+        tool:
+        - mypy
+        - black
+        include:
+          - tox: pytest -m slow
+    env:
+      X: make
+    steps:
+    - uses: actions/checkout@v4
+      with:
+        repository: ${{ github.repository }}
+    - name: pytest --name
+      run: >-
+        pytest
+        -q
+        tests
+    - run: |
+        pip install \\
+          flake8
+        flake8 src
+        cd other
+        pylint other
+    - run: nox -s docs
+      working-directory: docs
+    - run: nox
+      working-directory: .
+  downstream:
+    steps:
+      - uses: actions/checkout@v4
+        with: {fetch-depth: 0}
+      - uses: actions/checkout@v4
+        with:
+          repository: other/project
+      - run: pytest of/another
+  web:
+    defaults:
+      run:
+        working-directory: web
+    steps:
+      - run: npm test
+"""
+
+
+def test_only_what_jobs_run_on_this_project_is_a_command():
+    found = commands({"a.txt": "", ".github/workflows/ci.yml": WORKFLOW})
+    lines = [each.partition(" (")[0] for several in found.values() for each in several]
+    assert lines == ["pytest -q tests", "nox", "flake8 src"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (".gitlab-ci.yml", "stages: [test]\njob:\n  stage: pytest\n  script:\n    - nox\n", "nox"),
+        (".travis.yml", "env:\n  - mypy\nscript: pytest -x\n", "pytest -x"),
+        (
+            ".circleci/config.yml",
+            "jobs:\n  a:\n    steps:\n      - run:\n          name: mypy\n"
+            "          command: pytest -q\n      - run: nox\n",
+            "pytest -q",
+        ),
+    ],
+)
+def test_the_scripts_of_other_services(path: str, text: str, found: str):
+    lines = commands({"a.txt": "", path: text})
+    assert [each.partition(" (")[0] for each in lines["test"]][:1] == [found]
+    assert "types" not in lines
+
+
+@pytest.mark.parametrize("text", ["- " * 5_000, "steps:\n" + "- run: |\n" * 3_000, "a:\n " * 9_000])
+def test_a_workflow_with_anything_in_it_is_no_error(text: str):
+    assert commands({"a.txt": "", ".github/workflows/ci.yml": text}) == {}

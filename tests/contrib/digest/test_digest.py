@@ -333,3 +333,60 @@ def test_any_change_of_a_captured_workspace_makes_another_digest(captured: Path,
         after = digest_workspace(fs, cache=DigestCache(cached))
         assert after == digest_workspace(fs)
     assert change == "link" or after.tree_hash != before.tree_hash
+
+
+OWN = {f"shop/part_{n}.py": f"def part_{n}():\n    return {n}\n" for n in range(3)}
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {f"libs/crate{n}/.cargo-checksum.json": "{}" for n in range(40)}
+        | {f"libs/crate{n}/src/lib.rs": f"pub fn part_{n % 3}() {{}}\n" for n in range(40)},
+        {f"web/node_modules_/{n}/index.js": f"exports.part_{n} = 1;\n" for n in range(40)}
+        | {"web/node_modules_/.package-lock.json": "{}"},
+        {f"web/jspm_packages/{n}/index.js": f"exports.part_{n} = 1;\n" for n in range(40)},
+        {f"go/vendor/a/{n}.go": f"package a\nfunc Part_{n}() {{}}\n" for n in range(40)}
+        | {"go/vendor/modules.txt": "# a\n"},
+        {f"src/pkg/_vendor/p{n}.py": f"def part_{n % 3}(): ...\n" for n in range(40)},
+        {f"tests/linter/data/case_{n}.py": f"def part_{n % 3}(): ...\n" for n in range(40)},
+        {f"crates/a/resources/test/fixtures/f{n}.py": "import part_1\n" for n in range(40)},
+        {f"pkg/testdata/f{n}.go": f"package a\nfunc Part_{n}() {{}}\n" for n in range(40)},
+    ],
+    ids=lambda tree: next(iter(tree)),
+)
+def test_vendored_code_and_test_data_do_not_fill_the_map(tree: dict[str, str]):
+    files = fill(InMemoryFilesystem(), {**OWN, **tree})
+    found = digest_workspace(files)
+    assert set(found.central_files) == set(OWN)
+    assert "Vendored or test data, not in the map: " in found.text
+    focused = repo_map(files, next(path for path in tree if path.endswith(("0.go", "0.py", "s"))))
+    assert len(focused.files) >= 1, "what is asked for is shown all the same"
+
+
+def test_a_workspace_of_vendored_code_alone_has_a_map():
+    assert repo_map(fill(InMemoryFilesystem(), {"vendor/a.py": "def a(): ...\n"})).files == (
+        "vendor/a.py",
+    )
+
+
+@pytest.mark.parametrize("name", ["vendor", "snapshots", "fixtures", "deps", "external"])
+def test_own_code_may_have_the_name_of_a_vendored_directory(name: str):
+    path = f"src/shop/{name}/models.py"
+    assert (
+        path
+        in repo_map(fill(InMemoryFilesystem(), {**OWN, path: "class Vendor:\n    pass\n"})).files
+    )
+
+
+@pytest.mark.parametrize("parent", ["", "packages/"])
+def test_many_small_directories_have_two_lines(parent: str):
+    tree = {f"{parent}part{n:02}/a.py": "x = 1\n" for n in range(50)}
+    tree |= {f"{parent}large/{n}.py": "x = 1\n" for n in range(30)}
+    layout = digest_workspace(fill(InMemoryFilesystem(), tree)).text.partition("## Repository map")[
+        0
+    ]
+    lines = [each for each in layout.splitlines() if "part" in each]
+    assert any(each.startswith(f"{parent}large/  30 files") for each in layout.splitlines())
+    assert len(lines) <= 7
+    assert "more directories of 1 file each: part0" in layout

@@ -7,6 +7,7 @@ token budget, and keyed by the hash of what they read.
 
 from weakincentives.contrib.digest.budget import estimate_tokens
 from weakincentives.contrib.digest.cache import DigestCache
+from weakincentives.contrib.digest.commands.project import Command, EntryPoint, Purpose
 from weakincentives.contrib.digest.conventions import Convention
 from weakincentives.contrib.digest.digest import (
     DEFAULT_DIGEST_TOKENS,
@@ -23,7 +24,6 @@ from weakincentives.contrib.digest.instructions import (
 )
 from weakincentives.contrib.digest.inventory import Inventory, take_inventory
 from weakincentives.contrib.digest.layout import LanguageShare
-from weakincentives.contrib.digest.project import Command, EntryPoint, Purpose
 from weakincentives.contrib.digest.repository_map import (
     DEFAULT_MAP_TOKENS,
     MIN_TOKENS,

@@ -20,6 +20,7 @@ from weakincentives.contrib.digest.budget import (
 )
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.commands import find_commands, find_entry_points, find_projects
+from weakincentives.contrib.digest.commands.project import PURPOSES, Command, EntryPoint
 from weakincentives.contrib.digest.conventions import (
     Convention,
     find_conventions,
@@ -32,7 +33,6 @@ from weakincentives.contrib.digest.inventory import (
 )
 from weakincentives.contrib.digest.layout import LanguageShare, measure_languages, render_layout
 from weakincentives.contrib.digest.outline import can_outline
-from weakincentives.contrib.digest.project import PURPOSES, Command, EntryPoint
 from weakincentives.contrib.digest.repository_map import check_tokens, find_focus, map_inventory
 from weakincentives.filesystem import Filesystem
 from weakincentives.serde import encode

@@ -20,6 +20,7 @@ import msgspec
 from weakincentives import __version__
 from weakincentives.contrib.digest.budget import count, quote_path
 from weakincentives.contrib.digest.cache import DigestCache
+from weakincentives.contrib.digest.languages import find_vendored
 from weakincentives.filesystem import (
     Content,
     FileEntry,
@@ -31,7 +32,7 @@ from weakincentives.filesystem.base import State, open_state
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.filesystem.reproducible import REPRODUCIBLE_MARKERS, REPRODUCIBLE_NAMES
 from weakincentives.gitstore import hash_object
-from weakincentives.posix import check_time
+from weakincentives.posix import check_time, parent_of
 
 MAX_FILES = 50_000
 """Files that are taken into account; further ones are counted as left out."""
@@ -73,6 +74,8 @@ class Inventory:
     """The hash of every file that was read, as `hash_content` returns it."""
     paths: frozenset[str] = frozenset()
     """The paths of `files`."""
+    vendored: frozenset[str] = frozenset()
+    """The directories of vendored code and of test data; empty if there is nothing else."""
     snapshot: State | None = None
     """A snapshot with these very names and contents, if there is one."""
 
@@ -146,6 +149,13 @@ class Inventory:
         start = bisect_left(self.files, directory + "/", key=lambda each: each.path)
         end = bisect_left(self.files, directory + "0", key=lambda each: each.path)  # 0 follows /
         return self.files[start:end]
+
+    def is_vendored(self, path: str) -> bool:
+        """Whether a file is other people's code, or data of tests."""
+        while self.vendored and (path := parent_of(path)):
+            if path in self.vendored:
+                return True
+        return False
 
     @property
     def tree_hash(self) -> str:
@@ -273,7 +283,7 @@ def _find_cached(
         stored = msgspec.msgpack.decode(data, type=_Stored)
     except msgspec.MsgspecError:
         return None
-    return Inventory(
+    found = Inventory(
         filesystem,
         [SourceFile(path, size) for path, size in stored.files],
         stored.directories,
@@ -281,8 +291,17 @@ def _find_cached(
         stored.links,
         stored.warnings,
         stored.hashes,
-        frozenset(path for path, _ in stored.files),
     )
+    _index(found)
+    return found
+
+
+def _index(inventory: Inventory) -> None:
+    """Fill in what follows from the files."""
+    inventory.paths = frozenset(each.path for each in inventory.files)
+    inventory.vendored = find_vendored(inventory.paths)
+    if all(map(inventory.is_vendored, inventory.paths)):
+        inventory.vendored = frozenset()
 
 
 class _InventoryWalk:
@@ -312,7 +331,7 @@ class _InventoryWalk:
         result = self._inventory
         self._files.sort(key=lambda each: each.path)
         result.files = self._files
-        result.paths = frozenset(each.path for each in self._files)
+        _index(result)
         result.directories = sorted(self._directories)
         result.ignored = sorted(self._ignored)
         result.warnings += self._warnings()

@@ -1,5 +1,7 @@
-"""Programming languages by file name, and what kinds of files a repository consists of."""
+"""Programming languages by file name, and what of a repository is vendored or test data."""
 
+import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -98,3 +100,35 @@ def is_code(language: Language) -> bool:
 
 
 _CODE_NAMES = frozenset(each.name for each in _BY_SUFFIX.values())
+
+
+# by name: directories of other people's code, and of data that looks like code
+_VENDORED = re.compile(
+    r"(?:^|/)(?:node_modules|bower_components|jspm_packages|web_modules|site-packages"
+    r"|dist-packages|Pods|Carthage|third[_-]?party|vendored|_vendor|_vendored|\.yarn"
+    r"|test[_-]?data|__fixtures__|__snapshots__)(?=/)"
+    r"|^(?:vendor|external|externals|extern|deps)(?=/)"
+    r"|(?:^|/)(?:tests?|testing|specs?)/(?:[^/]+/){0,8}?"
+    r"(?:data|resources|corpus|golden|fixtures|snapshots|cassettes)(?=/)"
+)
+# what a package manager leaves in a directory that it fills, or in each package of it
+_FILLED = frozenset({".package-lock.json", ".yarn-integrity", ".modules.yaml", "modules.txt"})
+_PACKAGE = frozenset({".cargo-checksum.json"})
+_OF_A_PACKAGE = re.compile(r"(?:licen[cs]e|copying|package\.json|cargo\.toml|go\.mod|setup\.py).*")
+
+
+def find_vendored(paths: Iterable[str]) -> frozenset[str]:
+    """Return the directories below which files are vendored, or are data of tests."""
+    found: set[str] = set()
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        parent = directory.rpartition("/")[0]
+        if match := _VENDORED.search(path):
+            found.add(path[: match.end()])
+        elif name in _PACKAGE and directory:
+            found.add(parent or directory)
+        elif name in _FILLED and (name != "modules.txt" or directory.endswith("/vendor")):
+            found.add(directory)
+        elif "/vendor/" in directory and _OF_A_PACKAGE.fullmatch(name.lower()):
+            found.add(f"{directory.partition('/vendor/')[0]}/vendor")
+    return frozenset(found - {""})

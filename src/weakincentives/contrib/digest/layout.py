@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from weakincentives.contrib.digest.budget import count, fit_lines, format_size, quote_path, shorten
 from weakincentives.contrib.digest.inventory import Inventory, SourceFile
 from weakincentives.contrib.digest.languages import is_code, language_of
+from weakincentives.posix import parent_of
 
 MAX_LANGUAGES = 8
 MAX_ROOT_FILES = 30
+_MANY, _MANY_SHOWN = 12, 6  # directories beside each other; of more, the largest have a line
 _LARGE_DIRECTORY = 20  # files below a directory that make its own directories worth a line
 
 
@@ -54,7 +56,10 @@ def summarize_directories(inventory: Inventory) -> Sequence[DirectoryShare]:
     for each in inventory.files:
         segments = each.path.split("/")[:-1]
         for depth in range(1, min(len(segments), 3) + 1):
-            below.setdefault("/".join(segments[:depth]), []).append(each)
+            directory = "/".join(segments[:depth])
+            below.setdefault(directory, []).append(each)
+            if directory in inventory.vendored:
+                break
     return [
         _summary(path, files) for path, files in sorted(below.items()) if _is_notable(path, below)
     ]
@@ -72,6 +77,9 @@ def render_layout(inventory: Inventory, tokens: int) -> list[str]:
         head.append(shorten(f"At the root: {', '.join(names)}{tail}", 1_200))
     if inventory.ignored:
         head.append(shorten(f"Ignored or generated, not read: {_ignored(inventory)}", 400))
+    if inventory.vendored:
+        names = (f"{quote_path(each)}/" for each in sorted(inventory.vendored)[:8])
+        head.append(shorten(f"Vendored or test data, not in the map: {', '.join(names)}", 400))
     if inventory.links:
         head.append(f"{count(inventory.links, 'symbolic link')}, not followed.")
     return fit_lines([*head, *_directory_lines(inventory)], tokens, noun="directory")
@@ -80,10 +88,32 @@ def render_layout(inventory: Inventory, tokens: int) -> list[str]:
 def _directory_lines(inventory: Inventory) -> Iterator[str]:
     """Yield the directories at the top first, so that they stay when space is short."""
     summaries = summarize_directories(inventory)
-    shown = sorted(summaries, key=lambda each: (each.path.count("/"), each.path))
-    for each in shown:
-        size = format_size(each.size)
-        yield f"{quote_path(each.path)}/  {count(each.files, 'file')}, {size}, {each.language}"
+    by_parent: dict[str, list[DirectoryShare]] = {}
+    for each in summaries:
+        by_parent.setdefault(parent_of(each.path), []).append(each)
+    for parent in sorted(by_parent, key=lambda path: (path.count("/") + bool(path), path)):
+        children = by_parent[parent]
+        total = sum(each.files for each in children)
+        shown = [each for each in children if not parent or each.files * 50 >= total]
+        if len(shown) > _MANY:
+            large = sorted(shown, key=lambda each: (-each.files, each.path))[:_MANY_SHOWN]
+            shown = sorted(large, key=lambda each: each.path)
+        for each in shown:
+            size = format_size(each.size)
+            yield f"{quote_path(each.path)}/  {count(each.files, 'file')}, {size}, {each.language}"
+        small = [each for each in children if each not in shown]
+        if len(small) >= _MANY_SHOWN:
+            yield _small_directories(parent, small)
+
+
+def _small_directories(parent: str, small: Sequence[DirectoryShare]) -> str:
+    """Return the line for those of many directories that have no line of their own."""
+    files = [each.files for each in small]
+    least, most = min(files), max(files)
+    size = f"{least:,} to {most:,} files" if least < most else count(most, "file")
+    names = ", ".join(quote_path(each.path[len(parent) :].lstrip("/")) for each in small)
+    where = f"{quote_path(parent)}/  " if parent else ""
+    return shorten(f"{where}{count(len(small), 'more directory')} of {size} each: {names}", 300)
 
 
 def _ignored(inventory: Inventory) -> str:
@@ -106,8 +136,7 @@ def _is_notable(path: str, below: dict[str, list[SourceFile]]) -> bool:
     if depth == 0:
         return True
     parent = path.rpartition("/")[0]
-    large = len(below[parent]) >= _LARGE_DIRECTORY * depth
-    return large and len(below[path]) * 50 >= len(below[parent]) and _is_notable(parent, below)
+    return len(below[parent]) >= _LARGE_DIRECTORY * depth and _is_notable(parent, below)
 
 
 def _summary(path: str, files: list[SourceFile]) -> DirectoryShare:

@@ -16,10 +16,10 @@ from weakincentives.contrib.digest.budget import (
 )
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.definitions import Outline, SourceDefinition
+from weakincentives.contrib.digest.file_ranking import find_definers, rank_files
 from weakincentives.contrib.digest.inventory import MAX_READ, Inventory, take_inventory
 from weakincentives.contrib.digest.languages import language_of
 from weakincentives.contrib.digest.outline import OutlineParser, ParseError, can_outline
-from weakincentives.contrib.digest.ranking import find_definers, rank_files
 from weakincentives.contrib.digest.scanner import FileNames, scan
 from weakincentives.filesystem import Filesystem, normalize_path
 
@@ -191,9 +191,12 @@ class _MapBuilder:
 
     def _scan(self) -> Iterator[tuple[str, FileNames]]:
         families: dict[str, str] = {}
+        wants_all = any(map(self._inventory.is_vendored, self._focus))
         for each in self._inventory.files:
             language = language_of(each.name)
             if not language.family:
+                continue
+            if not wants_all and self._inventory.is_vendored(each.path):
                 continue
             if each.size > MAX_READ:
                 self._too_large += 1

@@ -79,12 +79,7 @@ class Project:
 
     def ini(self, name: str) -> configparser.ConfigParser:
         """Return an INI file; empty if it does not exist or is not valid."""
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read_string(self.text(name))
-        except configparser.Error:
-            parser = configparser.ConfigParser(interpolation=None)
-        return parser
+        return parse_ini(self.text(name))
 
     def list(self, directory: str) -> Iterator[str]:
         """Yield the files in `directory`, relative to the project, sorted; not those deeper."""
@@ -110,6 +105,16 @@ class Project:
             except (ValueError, RecursionError):
                 self._parsed[name] = {}
         return self._parsed[name]
+
+
+def parse_ini(text: str) -> configparser.ConfigParser:
+    """Return the sections of an INI file; none if it is not valid."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        parser = configparser.ConfigParser(interpolation=None)
+    return parser
 
 
 def as_table(value: object) -> Table:

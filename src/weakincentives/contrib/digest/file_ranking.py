@@ -28,7 +28,7 @@ _BACKWARD = 0.5  # with a focus: the weight of an edge against its direction
 _SIDE = 0.2  # the factor for tests, examples, vendored and compiled code
 _SIDE_PATH = re.compile(
     r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|examples?|samples?|docs?|benchmarks?|bench"
-    r"|vendor|vendored|_vendor|third_party|external|deps|fixtures|testdata|migrations)/"
+    r"|vendor|external|deps|migrations)/"
     r"|(?:^|/)(?:dist|build|out|node_modules)/|\.d\.[cm]?ts$"
     r"|(?:^|/)(?:test_[^/]*|conftest)\.py$|[._-](?:test|spec|tests)\.[a-z]+$"
 )

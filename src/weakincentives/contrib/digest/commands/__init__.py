@@ -6,62 +6,40 @@ system of the language that most of its code is in, then other build systems, th
 integration runs, then containers. The root comes before projects further down.
 
 JavaScript and TypeScript commands come from package.json. Rust, Go, C, C++, Java, Ruby, PHP and C#
-have fixed commands: it is enough to know which build system a project uses. Of the YAML files of
-continuous integration only lines are read: a step that is one plain command of a known tool
-counts, everything with variables, pipes or several commands does not.
+have fixed commands: it is enough to know which build system a project uses.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from weakincentives.contrib.digest.inventory import Inventory
-from weakincentives.contrib.digest.languages import language_of
-from weakincentives.contrib.digest.project import (
+from weakincentives.contrib.digest.commands.project import (
     PURPOSES,
     Command,
     EntryPoint,
     Project,
-    Purpose,
     Table,
     as_table,
     as_tables,
     is_safe_name,
     table_at,
 )
-from weakincentives.contrib.digest.python_project import (
+from weakincentives.contrib.digest.commands.python_project import (
     PYTHON_MANIFESTS,
     find_python_commands,
     find_python_entry_points,
 )
-from weakincentives.contrib.digest.task_runners import (
+from weakincentives.contrib.digest.commands.task_runners import (
     MAKEFILES,
     builds_by_default,
     find_tasks,
+    leaves_out_tests,
     match_tasks,
 )
+from weakincentives.contrib.digest.commands.workflows import find_ci_commands
+from weakincentives.contrib.digest.inventory import Inventory
+from weakincentives.contrib.digest.languages import language_of
 
-MAX_WORKFLOWS = 20
-_STEP = re.compile(r"^\s*(?:-\s+)?(?:run:\s*)?(?P<command>[A-Za-z./][^\n#]*?)\s*$")
-_PLAIN = re.compile(r"[A-Za-z0-9_./@:=, -]{1,120}")
-_TESTS = r"pytest|python3? -m (?:pytest|unittest)|tox|nox|ctest|rspec|phpunit"
-_RUN = r"(?:npm|yarn|pnpm|bun)(?: run)?"
-_PATTERNS: dict[Purpose, str] = {
-    "test": rf"{_TESTS}|(?:make|just|task) (?:test|check)\S*|{_RUN} test\S*|cargo (?:test|nextest)"
-    r"|go test|(?:mvn|\./mvnw|gradle|\./gradlew) \S*(?:test|verify|check)|dotnet test|meson test",
-    "lint": rf"ruff check|flake8|pylint|pre-commit run|(?:make|just|task) lint\S*|{_RUN} lint\S*"
-    r"|cargo clippy|go vet|golangci-lint|(?:npx )?eslint|rubocop",
-    "format": rf"ruff format|black|(?:make|just|task) (?:format|fmt)\S*|{_RUN} format\S*"
-    r"|cargo fmt|gofmt|(?:npx )?prettier",
-    "types": rf"mypy|pyright|(?:npx )?tsc|{_RUN} (?:typecheck|type-check)",
-    "build": rf"python3? -m build|cargo build|go build|cmake --build|meson compile|{_RUN} build\S*"
-    r"|make(?! (?!all\b|build\b)[a-z])(?: all| build)?"  # no other target
-    r"|(?:mvn|\./mvnw) package|(?:gradle|\./gradlew) build",
-}
-_PREFIX = r"(?:(?:uv|poetry|pdm|hatch) run )?"
-_KNOWN: dict[Purpose, re.Pattern[str]] = {
-    purpose: re.compile(f"{_PREFIX}(?:{pattern})(?: .*)?") for purpose, pattern in _PATTERNS.items()
-}
 _MANAGERS = (
     ("pnpm-lock.yaml", "pnpm"),
     ("yarn.lock", "yarn"),
@@ -90,41 +68,10 @@ _MANIFESTS = frozenset(
 )
 _NOT_PROJECTS = frozenset(
     {
-        *("vendor", "third_party", "external", "deps", "contrib", "testdata", "fixtures"),
-        *("examples", "example", "tests", "test", "docs", "doc"),
+        *("contrib", "examples", "example", "tests", "test", "docs", "doc"),
     }
 )
 _Finder = Callable[[Project], Iterable[Command]]
-
-
-def find_ci_commands(project: Project) -> Iterator[Command]:
-    """Yield the commands that workflows run, in their order, each once."""
-    workflows = [
-        path for path in project.list(".github/workflows") if path.endswith((".yml", ".yaml"))
-    ]
-    other = project.first(".gitlab-ci.yml", ".circleci/config.yml", ".travis.yml")
-    seen: set[str] = set()
-    for path in [*workflows[:MAX_WORKFLOWS], *([other] if other else [])]:
-        for line in project.text(path).splitlines():
-            command = _plain_command(line)
-            if command and command not in seen:
-                seen.add(command)
-                yield from _classify(project, command, path)
-
-
-def _plain_command(line: str) -> str | None:
-    match = _STEP.match(line) if len(line) < 300 else None
-    if match is None:
-        return None
-    command = match["command"].strip("'\"")
-    return command if _PLAIN.fullmatch(command) else None
-
-
-def _classify(project: Project, command: str, path: str) -> Iterator[Command]:
-    for purpose, pattern in _KNOWN.items():
-        if pattern.fullmatch(command):
-            yield project.command(purpose, command, path)
-            return
 
 
 def find_node_commands(project: Project) -> Iterator[Command]:
@@ -333,8 +280,8 @@ def _ruby_commands(project: Project) -> Iterator[Command]:
 
 
 # for each build system, the languages whose projects it builds
-_BUILD_SYSTEMS: tuple[tuple[frozenset[str], _Finder], ...] = (
-    (frozenset({"Python", "Cython"}), find_python_commands),
+_BUILD_SYSTEMS: tuple[tuple[frozenset[str], _Finder | None], ...] = (
+    (frozenset({"Python", "Cython"}), None),  # whose commands depend on the tasks
     (frozenset({"Rust"}), find_rust_commands),
     (frozenset({"JavaScript", "TypeScript", "Vue", "Svelte"}), find_node_commands),
     (frozenset({"Go"}), find_go_commands),
@@ -350,7 +297,7 @@ def find_projects(inventory: Inventory) -> Sequence[Project]:
     for each in inventory.files:
         *parents, name = each.path.split("/")
         is_near = name in _MANIFESTS and 0 < len(parents) <= _MAX_DEPTH
-        if is_near and _NOT_PROJECTS.isdisjoint(parents):
+        if is_near and _NOT_PROJECTS.isdisjoint(parents) and not inventory.is_vendored(each.path):
             found["/".join(parents)] = None
     nearest = sorted(found, key=lambda path: (path.count("/"), path))[:MAX_PROJECTS]
     return [Project(inventory), *(Project(inventory, path) for path in nearest)]
@@ -389,12 +336,16 @@ def find_entry_points(projects: Sequence[Project]) -> Sequence[EntryPoint]:
 
 
 def _project_commands(project: Project) -> Iterator[Command]:
-    yield from find_tasks(project)
+    tasks = list(find_tasks(project))
+    python = list(find_python_commands(project, tasks))
+    incomplete = [each for each in tasks if python and leaves_out_tests(project, each)]
+    yield from (each for each in tasks if each not in incomplete)
     main = _main_languages(project)
     for fits in (True, False):
         for languages, find in _BUILD_SYSTEMS:
             if languages.isdisjoint(main) != fits:
-                yield from find(project)
+                yield from python if find is None else find(project)
+    yield from incomplete
     yield from find_ci_commands(project)
     yield from find_container_commands(project)
 
@@ -404,7 +355,7 @@ def _main_languages(project: Project) -> frozenset[str]:
     sizes: Counter[str] = Counter()
     for each in project.files:
         name = language_of(each.name).name
-        if name in _BUILT_LANGUAGES:
+        if name in _BUILT_LANGUAGES and not project.inventory.is_vendored(each.path):
             sizes[name] += each.size
     return frozenset(name for name, _ in sizes.most_common(1))
 

@@ -6,7 +6,7 @@ A project that has a task for a purpose wants it to be used, so these come first
 import re
 from collections.abc import Iterable, Iterator
 
-from weakincentives.contrib.digest.project import Command, Project, Purpose, is_safe_name
+from weakincentives.contrib.digest.commands.project import Command, Project, Purpose, is_safe_name
 
 TASK_NAMES: dict[Purpose, tuple[str, ...]] = {
     "install": ("install-dev", "dev-install", "setup", "bootstrap", "develop", "deps", "install"),
@@ -38,6 +38,8 @@ _DEFAULT_GOAL = re.compile(r"^\.DEFAULT_GOAL[ \t]*[:?]?=[ \t]*(\S+)", re.M)
 _DELEGATE = re.compile(r"^\.DEFAULT:\s*\n\tcd ([\w-]+) && \$\(MAKE\) \$@", re.M)
 _TEST_SCRIPTS = ("runtest", "runtests", "runtests.sh", "run_tests.sh", "run-tests.sh", "test.sh")
 _RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*)(?:[ \t]+[^:=\n]*)?:(?!=)", re.M)
+_RECIPE_OF = r"^@?{}\b[^\n]{{0,200}}:[^\n]*\n((?:[ \t][^\n]*\n?){{0,40}})"
+_FOR_TESTS = re.compile(r"test|dev|requirement|--group|\[[\w,]+\]|sync|poetry|pdm|tox|nox|hatch")
 _TASK = re.compile(r"^(?:  |\t)([A-Za-z_][\w:.-]*):[ \t]*$", re.M)
 
 
@@ -72,6 +74,16 @@ def builds_by_default(makefile: str) -> bool:
     names = goal[1].split() if goal else []
     purposes = {purpose for purpose, _ in match_tasks(names[:1])}
     return purposes <= {"build"} and not {*names[:1]}.intersection(_NO_BUILD)
+
+
+def leaves_out_tests(project: Project, command: Command) -> bool:
+    """Whether a task installs a Python project by pip, without what its tests need."""
+    if command.purpose != "install":
+        return False
+    text = project.text(command.source[len(project.path("")) :])
+    recipe = re.search(_RECIPE_OF.format(re.escape(command.command.rpartition(" ")[2])), text, re.M)
+    text = recipe[1] if recipe else text
+    return "pip install" in text and _FOR_TESTS.search(text) is None
 
 
 def _tasks(project: Project, names: Iterable[str], program: str, source: str) -> Iterator[Command]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from weakincentives.contrib.digest.file_ranking import page_rank, rank_files
 from weakincentives.contrib.digest.languages import language_of
-from weakincentives.contrib.digest.ranking import page_rank, rank_files
 from weakincentives.contrib.digest.scanner import FileNames, scan
 
 
