@@ -173,6 +173,7 @@ def test_a_call_that_was_interrupted_is_not_run_to_its_end(tmp_path: Path):
     class Tools:
         def stop(self, params: None, *, context: ToolContext) -> ToolResult[None]:
             assert not replaying.exists()
+            assert context.filesystem is not None
             context.filesystem.write("half.txt", "half")
             cancellation.cancel("by the user")
             cancellation.check("Tool call 'stop'")

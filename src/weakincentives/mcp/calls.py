@@ -389,7 +389,8 @@ def error_result(text: str, notes: Sequence[str] = ()) -> CallToolResult:
 
 def without_structure(result: CallToolResult) -> CallToolResult:
     """Return a result as text, with the number of the call, which its client may undo."""
-    number = (result.structured_content or {}).get("call")
+    structured: Mapping[str, object] = result.structured_content or {}
+    number = structured.get("call")
     last = [] if number is None else [TextContent(text=f"[call {number}]")]
     return result.model_copy(
         update={"content": [*result.content, *last], "structured_content": None}

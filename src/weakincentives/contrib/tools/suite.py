@@ -94,14 +94,14 @@ def filesystem_tools(
 
 
 _TOOLS = {tool.name: tool for tool in filesystem_tools()}
-ls_tool = _TOOLS["ls"]
-read_file_tool = _TOOLS["read_file"]
-write_file_tool = _TOOLS["write_file"]
-edit_file_tool = _TOOLS["edit_file"]
-glob_tool = _TOOLS["glob"]
-grep_tool = _TOOLS["grep"]
-rm_tool = _TOOLS["rm"]
-move_file_tool = _TOOLS["move_file"]
+ls_tool: Tool[Any, Any] = _TOOLS["ls"]
+read_file_tool: Tool[Any, Any] = _TOOLS["read_file"]
+write_file_tool: Tool[Any, Any] = _TOOLS["write_file"]
+edit_file_tool: Tool[Any, Any] = _TOOLS["edit_file"]
+glob_tool: Tool[Any, Any] = _TOOLS["glob"]
+grep_tool: Tool[Any, Any] = _TOOLS["grep"]
+rm_tool: Tool[Any, Any] = _TOOLS["rm"]
+move_file_tool: Tool[Any, Any] = _TOOLS["move_file"]
 FILESYSTEM_TOOLS = (
     ls_tool,
     read_file_tool,
