@@ -101,9 +101,12 @@ def test_several_files_are_shown_one_after_the_other(fs: InMemoryFilesystem):
 
 def test_every_public_result_can_be_shown():
     module = weakincentives.contrib.tools
-    names = [each for each in module.__all__ if each.endswith(("Result", "Change", "Count"))]
-    assert len(names) > 12
-    assert [each for each in names if not callable(getattr(module, each).render)] == []
+    named = [each for each in module.__all__ if each.endswith(("Result", "Change", "Count"))]
+    results = [getattr(module, each) for each in named]
+    # what an evaluation says depends on its engine: `render_result` has that text
+    own = [each for each in results if each.__module__.startswith(f"{module.__name__}.")]
+    assert len(own) > 12
+    assert [each for each in own if not callable(each.render)] == []
 
 
 @pytest.mark.parametrize("request_", [*(each for each, _ in SHOWN), *CHANGES])

@@ -56,7 +56,7 @@ def provider(request: pytest.FixtureRequest) -> Provider:
         (500, TransientError, "try again"),
         (502, TransientError, "try again"),
         (503, TransientError, "try again"),
-        (529, ThrottledError, "wait"),
+        (529, ThrottledError, "is overloaded"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
