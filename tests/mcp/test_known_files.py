@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from threading import Event
 
+import anyio
 import pytest
 from mcp import Client
 
-from tests.mcp.serving import Served, call, fail, run
+from tests.mcp.serving import Served, call, fail, run, serve
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.posix import fault_hook
 
 
@@ -38,7 +41,6 @@ def test_a_file_that_was_read_and_changed_since_is_not_overwritten(root: Path) -
     async def work(served: Served) -> None:
         client = await served.connect()
         await read(client)
-        await call(client, "review")  # a read does not wait for the state at the start; this does
         (root / "a.txt").write_text("one\nmine\n")
         text = await refuse(client)
         assert "-two\n+mine\n" in text
@@ -49,6 +51,28 @@ def test_a_file_that_was_read_and_changed_since_is_not_overwritten(root: Path) -
         assert (root / "a.txt").read_text() == "agent\n"
 
     run(root, work)
+
+
+def test_what_changed_is_shown_even_if_no_state_has_what_was_read(root: Path) -> None:
+    saved = Event()
+
+    class SlowFilesystem(HostFilesystem):
+        """Takes the state at the start when the user has saved the file."""
+
+        def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+            saved.wait(30)
+            return super().snapshot(tag=tag)
+
+    async def work() -> None:
+        with SlowFilesystem(root, git_dir=root.parent / "git") as files:
+            async with serve(files) as served:
+                client = await served.connect()
+                await read(client)
+                (root / "a.txt").write_text("one\nmine\n")
+                saved.set()
+                assert "-two\n+mine\n" in await refuse(client)
+
+    anyio.run(work)
 
 
 def test_a_file_that_was_written_and_changed_since_is_not_overwritten(root: Path) -> None:

@@ -42,6 +42,7 @@ _EVERYTHING = ("",)
 _MAX_CALLS = 64  # that run, or have failed
 _MAX_FILES = 10_000  # whose content is known
 _MAX_HASHED = 64 * 1024 * 1024  # bytes of a file whose content is compared
+_MAX_KEPT = 16 * 1024 * 1024  # bytes of files that clients have read, kept for diffs
 _MAX_DIFF = 3_000  # characters
 _Known: TypeAlias = str | FilesystemSnapshot
 """The hash of the content that a client knows, or a state that has it: it costs nothing to note."""
@@ -249,12 +250,15 @@ class KnownFiles(Policy):
         self._known: OrderedDict[tuple[object, str], _Known] = OrderedDict()
         # the content before each call: what is saved while it runs is not known to its client
         self._before: OrderedDict[str, Mapping[str, str | None]] = OrderedDict()
+        # what was read, by its hash: perhaps no state of the history has it
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._kept = 0  # bytes of them
 
     def allow(self, call: CheckedCall) -> str | None:
         """Note the content of what a call reads."""
         files = call.context.filesystem
         if call.access is not None and files is not None:
-            before = {path: _content_hash(files, path) for path in call.access.reads}
+            before = {path: self._note_content(files, path) for path in call.access.reads}
             with self._lock:
                 put_newest(self._before, call.call.call_id, before, _MAX_CALLS)
         return None
@@ -290,13 +294,14 @@ class KnownFiles(Policy):
             StaleContentError: Somebody saves it at this moment.
         """
         path = context.resolve_path(request.file_path)
-        known = self._hash(path, self._known.get((context.tool_context.prompt, path)))
+        noted = self._known.get((context.tool_context.prompt, path))
+        known = self._hash(path, noted)
         expected: bytes | None = None
         if known is not None and request.mode == "overwrite":
             with suppress(FileNotFoundError):  # nothing is there that could be lost
                 expected = context.filesystem.read_bytes(path).content
                 if sha256(expected).hexdigest() != known:
-                    raise ToolValidationError(self._describe(path, known, expected))
+                    raise ToolValidationError(self._describe(path, noted, expected))
         return write_file(request, context, expected=expected)
 
     def _is_same(self, path: str, known: _Known, replaced: _Known | None) -> bool:
@@ -314,17 +319,42 @@ class KnownFiles(Policy):
         except SnapshotError:  # pruned
             return None
 
-    def _describe(self, path: str, known: str, present: bytes) -> str:
+    def _note_content(self, files: Filesystem, path: str) -> str | None:
+        """Return the hash of a file that is read now; keep its content unless it is large."""
+        try:
+            found = files.stat(path)
+            if not found.is_file or found.size_bytes > _MAX_KEPT:
+                return _content_hash(files, path)
+            content = files.read_bytes(path).content
+        except (OSError, ValueError):
+            return None
+        known = sha256(content).hexdigest()
+        with self._lock:
+            self._kept += len(content) - len(self._contents.pop(known, b""))
+            self._contents[known] = content
+            while self._kept > _MAX_KEPT:
+                self._kept -= len(self._contents.popitem(last=False)[1])
+        return known
+
+    def _find_content(self, path: str, known: _Known | None) -> bytes | None:
+        """Return what a client knows of a file; None if it is not kept any more."""
+        if isinstance(known, FilesystemSnapshot):
+            assert self._history is not None  # it has made the state
+            with suppress(OSError, SnapshotError):
+                return self._history.view(known).read_bytes(path).content
+            return None
+        return None if known is None else self._contents.get(known)
+
+    def _describe(self, path: str, known: _Known | None, present: bytes) -> str:
         """Return the reason not to write, with what has changed if that can be found."""
         text = (
             f"{display_path(path)!r} was changed by the user or another program since you last read"
             " or wrote it; nothing was written. Read it again, then repeat the call"
         )
-        for data in () if self._history is None else self._history.find_contents(path):
-            if sha256(data).hexdigest() == known:
-                found = make_diff(path, data, present).text
-                return f"{text}. What has changed:\n{found[:_MAX_DIFF]}"
-        return text
+        content = self._find_content(path, known)
+        if content is None:
+            return text
+        return f"{text}. What has changed:\n{make_diff(path, content, present).text[:_MAX_DIFF]}"
 
 
 def _content_hash(files: Filesystem, path: str) -> str | None:

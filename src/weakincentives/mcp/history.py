@@ -6,7 +6,7 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 """
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -50,7 +50,6 @@ from weakincentives.prompt import ToolContext
 from weakincentives.runtime import transaction
 
 _MAX_CONFLICTS = 20
-_MAX_CONTENTS = 10  # of one file
 _MAX_COMPARED = 16  # pairs of states
 MAX_LISTED = 100
 """Paths in one sentence."""
@@ -444,14 +443,6 @@ class History:
             found = diff_since(self._store, before)
             assert found is not None  # it has snapshots
         return found.only(lambda each: not is_tool_output(each.path))
-
-    def find_contents(self, path: str) -> Iterator[bytes]:
-        """Yield what a file had after the last calls that changed it, and at the start."""
-        steps = [step for step in reversed(self.log.steps) if path in step.paths][:_MAX_CONTENTS]
-        for state in (*(step.after for step in steps), self.checkpoints[0].snapshot):
-            with suppress(OSError, SnapshotError):
-                if state is not None:
-                    yield self.view(state).read_bytes(path).content
 
     def changed_paths(self, steps: Sequence[Step], chosen: Sequence[str] | None = None) -> set[str]:
         """Return what calls have changed, including directories; only at and below `chosen`."""
