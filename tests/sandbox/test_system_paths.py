@@ -161,11 +161,34 @@ def test_a_directory_beside_programs_is_no_way_into_a_home(
     (tmp_path / "prefix" / "bin").mkdir(parents=True)
     (home / ".ssh").mkdir()
     (home / ".ssh" / "key").write_text("secret")
-    (tmp_path / "prefix" / "lib").symlink_to(home)
-    (tmp_path / "prefix" / "share").symlink_to(home / ".ssh")
+    for link, target in {"lib": ".", "share": ".ssh", "include": "notes", "libexec": "lib"}.items():
+        (tmp_path / "prefix" / link).symlink_to(home / target)
     put_on_path(monkeypatch, tmp_path / "prefix" / "bin")
-    links = [tmp_path / "prefix" / each for each in ("lib/key", "share/key")]
-    assert printed(name, workspace, *links, home / ".ssh" / "key") == ""
+    links = [tmp_path / "prefix" / each / "key" for each in ("lib", "share", "include", "libexec")]
+    keys = [home / each / "key" for each in (".ssh", "notes", "lib")]
+    assert printed(name, workspace, *links, *keys) == ""
+
+
+@isolated
+def test_links_of_a_prefix_to_another_prefix_are_followed(
+    name: str, workspace: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_user(home, monkeypatch)
+    for each in ("store/lib", "prefix/bin"):
+        (tmp_path / each).mkdir(parents=True)
+    (tmp_path / "store" / "lib" / "text").write_text("known")
+    (tmp_path / "prefix" / "lib").symlink_to(tmp_path / "store" / "lib")
+    put_on_path(monkeypatch, tmp_path / "prefix" / "bin")
+    assert printed(name, workspace, tmp_path / "prefix/lib/text") == "known"
+
+
+def test_a_user_without_a_home_is_no_error(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as for any user ID in a container
+    monkeypatch.setattr(system_paths, "_PASSWD", tmp_path / "missing")
+    assert readable_paths(workspace=str(workspace))
 
 
 @isolated

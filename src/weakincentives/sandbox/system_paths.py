@@ -219,7 +219,11 @@ def _installation(prefix: Path, homes: Set[str], *, is_python: bool) -> Iterator
     if _is_private(prefix, homes):
         names = [*_PYTHON_FILES] if is_python else []
     found = (each for name in names for each in _find(prefix, name))
-    yield from (each for each in found if not _is_private(each, homes))
+    yield from (
+        each
+        for each in found
+        if not _is_private(each, homes) and not _leads_into_home(each, prefix, homes)
+    )
 
 
 def _find(prefix: Path, pattern: str) -> list[str]:
@@ -238,13 +242,22 @@ def _is_private(path: str | Path, homes: Set[str]) -> bool:
     )
 
 
+def _leads_into_home(path: str, prefix: Path, homes: Set[str]) -> bool:
+    """Return whether links lead from a prefix to what is inside somebody's home."""
+    own = os.path.realpath(prefix)
+    entered = (
+        each for each in Path(os.path.realpath(path)).parents if not is_below(own, (f"{each}",))
+    )
+    return any(_is_private(each, homes) for each in entered)
+
+
 def _exists(path: str) -> bool:
     return os.access(path, os.F_OK)
 
 
 def _homes() -> set[str]:
     """Return the homes of this machine's users, by every name."""
-    found = {str(Path.home())}
+    found = {os.path.expanduser("~")}  # noqa: PTH111 # pathlib raises for a user without one
     with suppress(OSError):  # a container may have no such file
         lines = _PASSWD.read_text(errors="replace").splitlines()
         found |= {line.split(":")[5] for line in lines if line.count(":") == _HOME_FIELD + 1}
