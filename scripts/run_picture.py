@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from weakincentives.cli.demo.command import PROJECT
-from weakincentives.cli.demo.script import SECOND_ATTEMPT
+from weakincentives.cli.demo.command import PROJECT, RECORDING, render_svg
 
 TARGET = Path(__file__).parents[1] / "docs" / "demo.svg"
 TASK = "the tests fail: find the bug and fix it"
@@ -38,17 +38,15 @@ def main() -> None:
         screen = take_screen(home)
     console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole process
     console.print(Text.from_ansi(screen), end="")
-    svg = console.export_svg(title="wink run")
-    # an image must not fetch fonts from the network; monospace remains as the fallback
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    TARGET.write_text("".join(f"{line.rstrip()}\n" for line in svg.splitlines() if line.strip()))
+    TARGET.write_text(render_svg(console, "wink run"))
 
 
 def create_script() -> list[object]:
     """Return what the model says and calls: it looks, tests, fixes and tests again."""
-    fix = SECOND_ATTEMPT.turns[0].calls[0].call
+    recorded: list[Any] = json.loads(RECORDING.read_text())
+    calls = [call for step in recorded if "tool_calls" in step for call in step["tool_calls"]]
+    edit = next(each for each in calls if each["name"] == "edit_file")
     read = {"name": "read_file", "arguments": {"file_path": "bills/split.py"}}
-    edit = {"name": fix.name, "arguments": fix.arguments}
     answer = (
         "Integer division lost the remainder of a bill. The first people now pay one cent more"
         " until it is used up, and **all tests pass**."

@@ -7,20 +7,19 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from rich.text import Text
 
-from weakincentives.adapters import ScriptError, ToolCall
-from weakincentives.cli.demo import command as demo_command
-from weakincentives.cli.demo.command import PROJECT, play_story, tree_hash
-from weakincentives.cli.demo.script import ATTEMPT, SCRIPT, ScriptedCall
-from weakincentives.cli.demo.view import Step, StoryError, show
+from weakincentives.adapters import ScriptedAdapter, ScriptError, ToolCall
+from weakincentives.cli.demo.command import PROJECT, StoryError, play_story, tree_hash
 from weakincentives.cli.main import main
+from weakincentives.cli.run.view import View
 from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
@@ -59,10 +58,26 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said.err
 
 
-def play(place: Path) -> dict[str, Step]:
+class Steps(View):
+    """Keeps the facts of each step, and the text of them all."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.text = ""
+
+    def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
+        if facts:
+            self.facts[event] = dict(facts)
+        self.text += f"{text or ''}\n"
+
+
+def play(place: Path, model: ScriptedAdapter | None = None) -> Steps:
     (place / "project").mkdir()
-    with play_story(place / "project", store=place / "store", dump=place / "dump") as steps:
-        return {step.name: step for step in steps}
+    steps = Steps()
+    play_story(
+        place / "project", store=place / "store", dump=place / "dump", view=steps, model=model
+    )
+    return steps
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +86,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def steps(place: Path) -> dict[str, Step]:
-    return play(place)
+def steps(place: Path) -> dict[str, dict[str, Any]]:
+    return play(place).facts
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +102,6 @@ def shown(kept: Path) -> str:
     return done.stdout
 
 
-def calls_of(step: Step) -> list[dict[str, Any]]:
-    return cast("list[dict[str, Any]]", step.facts["calls"])
-
-
 def test_the_steps_come_in_order_as_json_and_nothing_is_left_behind(tmp_path: Path):
     done = wink("--json", TMPDIR=str(tmp_path))
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -100,26 +111,28 @@ def test_the_steps_come_in_order_as_json_and_nothing_is_left_behind(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_bug_is_real_and_the_repair_too(steps: dict[str, Step]):
-    assert steps["test"].facts["exit_codes"] == [1]
-    assert "AssertionError: 999 != 1000" in calls_of(steps["test"])[-1]["answer"]
-    assert steps["fix"].facts["exit_codes"] == [0]
-    assert "Ran 4 tests" in calls_of(steps["fix"])[-1]["answer"]
+def test_the_bug_is_real_and_the_repair_too(steps: dict[str, dict[str, Any]]):
+    assert steps["test"]["exit_codes"] == [1]
+    assert "AssertionError: 999 != 1000" in steps["test"]["calls"][-1]["answer"]
+    assert steps["fix"]["exit_codes"] == [0]
+    assert "Ran 4 tests" in steps["fix"]["calls"][-1]["answer"]
 
 
-def test_the_mistake_changes_files_past_the_tools_and_breaks_a_test(steps: dict[str, Step]):
-    spoilt, tested = calls_of(steps["mistake"])
+def test_the_mistake_changes_files_past_the_tools_and_breaks_a_test(
+    steps: dict[str, dict[str, Any]],
+):
+    spoilt, tested = steps["mistake"]["calls"]
     assert {"bills/money.py", "bills/split.py", "bills/receipt.py.bak"} <= set(spoilt["paths"])
     assert "ERROR: test_the_receipt_names_everybody" in tested["answer"]
 
 
-def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, Step]):
-    facts = steps["rollback"].facts
+def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, dict[str, Any]]):
+    facts = steps["rollback"]
     assert facts["before"] == facts["now"] != facts["broken"]
 
 
-def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
-    escape, everything, half_edit, endless = calls_of(steps["attacks"])
+def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, dict[str, Any]]):
+    escape, everything, half_edit, endless = steps["attacks"]["calls"]
     assert not escape["success"]
     assert not everything["success"]
     assert not half_edit["success"]
@@ -128,9 +141,9 @@ def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
     assert "timed out" in endless["answer"]
 
 
-def test_no_command_gets_out_of_the_sandbox(steps: dict[str, Step]):
-    assert steps["copy"].facts["isolation"] == "bubblewrap"
-    assert steps["escapes"].facts["exit_codes"] == [1, 1, 1]
+def test_no_command_gets_out_of_the_sandbox(steps: dict[str, dict[str, Any]]):
+    assert steps["copy"]["isolation"] == "bubblewrap"
+    assert steps["escapes"]["exit_codes"] == [1, 1, 1]
     assert not Path("/usr/bin/planted").exists()
 
 
@@ -139,13 +152,12 @@ def test_without_a_sandbox_the_story_says_so_and_tries_no_escape(
 ):
     monkeypatch.setattr(probe, "ISOLATED", {"bubblewrap": Missing})
     steps = play(tmp_path)
-    assert [name for name in _STEPS if name not in steps] == ["escapes"]
-    assert steps["copy"].facts["isolation"] == "none"
-    said = "".join(text for each in steps["copy"].lines for text, _ in each.pieces)
-    assert "no sandbox with this Python works here" in said
+    assert [name for name in _STEPS if name not in steps.facts] == ["escapes"]
+    assert steps.facts["copy"]["isolation"] == "none"
+    assert "no sandbox with this Python works here" in steps.text
 
 
-def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: Path):
+def test_only_the_repair_is_left_in_the_project(steps: dict[str, dict[str, Any]], place: Path):
     left = files_below(place / "project")
     shipped = files_below(PROJECT)
     assert {path for path in left if left[path] != shipped.get(path)} == {
@@ -153,26 +165,26 @@ def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: P
         "test_bills.py",
     }
     assert left.keys() == shipped.keys()
-    assert steps["diff"].facts["files"] == ["bills/split.py", "test_bills.py"]
+    assert steps["diff"]["files"] == ["bills/split.py", "test_bills.py"]
 
 
 def test_the_patch_turns_the_shipped_project_into_the_repaired_one(
-    steps: dict[str, Step], place: Path, tmp_path: Path
+    steps: dict[str, dict[str, Any]], place: Path, tmp_path: Path
 ):
     for name, content in files_below(PROJECT).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    patch = str(steps["diff"].facts["patch"])
+    patch = str(steps["diff"]["patch"])
     subprocess.run(["git", "apply"], cwd=tmp_path, input=patch, text=True, check=True)
     assert files_below(tmp_path) == files_below(place / "project")
 
 
-def test_the_dump_holds_the_files_and_every_call(steps: dict[str, Step], place: Path):
+def test_the_dump_holds_the_files_and_every_call(steps: dict[str, dict[str, Any]], place: Path):
     memory = InMemoryFilesystem()
     loaded = load_dump(place / "dump" / "demo.jsonl", [VirtualFileSystem], filesystem=memory)
     with HostFilesystem(place / "project") as project:
-        assert tree_hash(memory) == tree_hash(project) == steps["dump"].facts["tree"]
-    told = [call for step in steps.values() if "calls" in step.facts for call in calls_of(step)]
+        assert tree_hash(memory) == tree_hash(project) == steps["dump"]["tree"]
+    told = [call for step in steps.values() for call in step.get("calls", ())]
     kept = loaded.session[ToolInvoked].all()
     # calls that only read run at the same time, and end in any order
     assert sorted((call.tool, call.success) for call in kept) == sorted(
@@ -193,55 +205,39 @@ def test_a_tree_hash_sees_permissions_links_and_empty_directories(tmp_path: Path
     assert len(hashes) == 4
 
 
-def test_a_call_that_comes_out_differently_ends_the_story(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    other = ToolCall("read_file", {"file_path": "not there"}, "test-1")
-    tests = ToolCall("ls", {}, "test-2")
-    monkeypatch.setattr(demo_command, "SCRIPT", (SCRIPT[0], [other, tests], *SCRIPT[2:]))
+def test_a_call_that_comes_out_differently_ends_the_story(tmp_path: Path):
+    looks = [ToolCall("ls", {"path": "."}), ToolCall("ls", {"path": "."})]
+    other = [ToolCall("read_file", {"file_path": "not there"}), ToolCall("ls", {})]
     with pytest.raises(StoryError, match="Unexpected result: read_file"):
-        play(tmp_path)
+        play(tmp_path, ScriptedAdapter([looks, other, looks, "I am done."]))
 
 
-def test_a_run_that_fails_ends_the_story_with_its_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(demo_command, "SCRIPT", SCRIPT[:1])
+def test_a_run_that_fails_ends_the_story_with_its_error(tmp_path: Path):
+    looks = [ToolCall("ls", {"path": "."}), ToolCall("ls", {"path": "."})]
     with pytest.raises(ScriptError, match="The script has only 1 step"):
-        play(tmp_path)
+        play(tmp_path, ScriptedAdapter([looks]))
 
 
-def test_a_run_that_answers_too_early_ends_the_story(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(demo_command, "SCRIPT", (SCRIPT[0], "I am done."))
+def test_a_run_that_answers_too_early_ends_the_story(tmp_path: Path):
+    looks = [ToolCall("ls", {"path": "."}), ToolCall("ls", {"path": "."})]
     with pytest.raises(StoryError, match="before step 'test'"):
-        play(tmp_path)
+        play(tmp_path, ScriptedAdapter([looks, "I am done."]))
 
 
-def test_who_stops_watching_stops_the_agent(tmp_path: Path):
-    (tmp_path / "project").mkdir()
-    before = set(threading.enumerate())
-    with play_story(tmp_path / "project", store=tmp_path / "s", dump=tmp_path / "d") as steps:
-        assert [next(steps).name for _ in range(2)] == ["copy", "explore"]
-        assert set(threading.enumerate()) > before
-    assert set(threading.enumerate()) <= before
-
-
-def test_a_pipe_gets_plain_text_that_names_every_step(shown: str, steps: dict[str, Step]):
+def test_a_pipe_gets_plain_text_that_names_every_step(shown: str, steps: dict[str, dict[str, Any]]):
     assert "\x1b" not in shown
-    assert all(step.title in shown for step in steps.values())
+    assert all(step["title"] in shown for step in steps.values())
 
 
-def test_what_the_agent_calls_is_shown_without_its_long_arguments(shown: str):
-    calls: list[ScriptedCall] = [each for turn in ATTEMPT.turns for each in turn.calls]
-    assert all(f"> {each}\n" in shown for each in calls)
-    assert 'edit_file(file_path="bills/split.py", old_string=..., new_string=...)' in shown
+def test_the_calls_are_shown_as_a_run_shows_them(shown: str):
+    assert re.search(r"^  edit_file      bills/split.py  \d+ ms$", shown, re.MULTILINE)
+    assert re.search(
+        r"^  shell_execute  python3 -m unittest  failed \(exit 1\)", shown, re.MULTILINE
+    )
+    assert "AssertionError: 999 != 1000" in shown
 
 
-def test_no_line_is_wider_than_a_terminal_shows_nor_ends_in_blanks(shown: str):
-    story = shown.partition("Try next:")[0]  # commands are not wrapped
-    assert max(map(len, story.splitlines())) <= 96
+def test_no_line_ends_in_blanks(shown: str):
     assert [line for line in shown.splitlines() if line != line.rstrip()] == []
 
 
@@ -256,24 +252,9 @@ def test_it_ends_with_commands_that_can_be_given_like_that(shown: str):
         assert done.returncode == 0, (each, done.stderr)
 
 
-def test_colour_is_for_terminals_and_no_color_turns_it_off(
-    steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for off in ("", "1"):
-        monkeypatch.setenv("NO_COLOR", off)
-        show(steps.values(), keep=None, svg=None)
-        assert ("\x1b[" in capsys.readouterr().out) is not bool(off)
-
-
-def test_a_narrow_terminal_gets_narrow_lines(
-    steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "40"}.items():
-        monkeypatch.setenv(name, value)
-    show(steps.values(), keep=None, svg=None)
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 42  # a command is not wrapped
+def test_no_color_turns_colour_off() -> None:
+    assert "\x1b[" in wink(FORCE_COLOR="1", NO_COLOR="").stdout
+    assert "\x1b[" not in wink(FORCE_COLOR="1", NO_COLOR="1").stdout
 
 
 def test_the_repaired_project_and_the_session_can_be_kept(shown: str, kept: Path):
@@ -303,11 +284,8 @@ def test_a_picture_of_data_is_refused_in_one_line(
     assert said == "wink: --json and --svg exclude each other; use one\n"
 
 
-def test_the_picture_shows_every_step(
-    tmp_path: Path, steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("NO_COLOR", "")
-    show(steps.values(), keep=None, svg=tmp_path / "demo.svg")
+def test_the_picture_shows_every_step(tmp_path: Path, steps: dict[str, dict[str, Any]]):
+    assert wink("--svg", str(tmp_path / "demo.svg"), NO_COLOR="").returncode == 0
     assert_shows(tmp_path / "demo.svg", steps)
 
 
@@ -319,9 +297,9 @@ def test_the_picture_in_the_documents_shows_a_run_from_the_task_to_the_decision(
     assert "cdnjs" not in picture.read_text()
 
 
-def assert_shows(picture: Path, steps: dict[str, Step]) -> None:
+def assert_shows(picture: Path, steps: dict[str, dict[str, Any]]) -> None:
     words = " ".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
-    assert [step.title for step in steps.values() if step.title not in words] == []
+    assert [each for step in steps.values() if (each := step["title"]) not in words] == []
     assert picture.stat().st_size < 300_000
     assert "cdnjs" not in picture.read_text()
 

@@ -25,7 +25,7 @@ LIMIT = 60.0  # seconds; only a failing test reaches it
 def lines_of(*events: object, progress: Progress | None = None) -> list[str]:
     """Return what is printed about events where there is no terminal."""
     stream, session = io.StringIO(), Session()
-    with LinesView(stream).observe(session, progress or Progress()):
+    with LinesView(create_console(stream)).observe(session, progress or Progress()):
         for each in events:
             session.dispatch(each)
     return stream.getvalue().splitlines()
@@ -190,7 +190,7 @@ def test_a_long_wait_is_one_plain_line_where_there_is_no_terminal():
 
 def test_a_long_wait_for_the_model_is_one_plain_line_where_there_is_no_terminal():
     stream, session = io.StringIO(), Session()
-    with LinesView(stream, notice_after=0.01).observe(session, Progress()):
+    with LinesView(create_console(stream), notice_after=0.01).observe(session, Progress()):
         assert list(poll(stream)) == ["  waiting for the model ...\n"]
 
 
@@ -212,7 +212,7 @@ def test_a_wait_is_a_line_that_goes_away():
 def test_lines_above_a_live_region_of_changing_height_are_never_erased():
     """Every erased line was drawn by the region itself: count both."""
     stream, session = io.StringIO(), Session()
-    view = LinesView(stream)
+    view = LinesView(create_console(stream))
     console = Console(file=stream, force_terminal=True, width=60, color_system=None)
     vars(view).update(_console=console, _is_live=True)
     text = "".join(f"paragraph {each} over\ntwo lines\n\n" for each in range(60))

@@ -42,15 +42,21 @@ _REFRESH_RATE = 8  # per second
 _PLAIN_WIDTH = 160
 
 
-def create_console(stream: IO[str] | None = None) -> Console:
-    """Return a console that writes to `stream`, by default standard error."""
+def create_console(stream: IO[str] | None = None, *, recorded_width: int = 0) -> Console:
+    """Return a console that writes to `stream`, by default standard error.
+
+    Args:
+        stream: Where to write.
+        recorded_width: The width of an image of what is printed, for which nothing moves.
+    """
     target = sys.stderr if stream is None else stream
-    is_live = is_terminal(target)
+    is_live = is_terminal(target) and not recorded_width
     return Console(
         file=target,
         force_terminal=is_live,
         color_system=_color_system(target, is_live=is_live),
-        width=None if is_live else _PLAIN_WIDTH,
+        width=None if is_live else recorded_width or _PLAIN_WIDTH,
+        record=bool(recorded_width),
         highlight=False,
         emoji=False,
         markup=False,

@@ -1,58 +1,37 @@
 """`wink demo`: watch an agent fix a bug in a small project.
 
-A scripted model runs in the real agent loop on a real project, without a key or a network.
-The story copies the project, lets the agent fail, rolls its mistake back, lets it succeed,
-and dumps the session.
+The recording of a model is played in the real agent loop on a real project, without a key or a
+network, and shown by the view of `wink run`. The story copies the project, lets the agent fail,
+rolls its mistake back, lets it succeed, and dumps the session.
 """
 
 import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Literal, TypeAlias
 
 import click
+from rich.console import Console
+from rich.text import Text
 
-from weakincentives.adapters import (
-    CancellationToken,
-    Message,
-    PromptResponse,
-    ScriptedAdapter,
-    UserMessage,
-)
+from weakincentives.adapters import Message, ModelResponded, ScriptedAdapter, UserMessage
+from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import NO_SANDBOX
-from weakincentives.cli.demo.script import (
-    ATTACKS,
-    ATTEMPT,
-    ESCAPES,
-    PYTHON,
-    SCRIPT,
-    SECOND_ATTEMPT,
-    Part,
-    ScriptedCall,
-    Turn,
-)
-from weakincentives.cli.demo.view import (
-    RECORDING,
-    SESSION,
-    Line,
-    Step,
-    StoryError,
-    Style,
-    diff_lines,
-    line,
-    show,
-    speech,
-)
+from weakincentives.cli.run.diff_view import render_patch
+from weakincentives.cli.run.lines import LinesView
+from weakincentives.cli.run.model import load_script
+from weakincentives.cli.run.view import Progress, View, describe_target, result_text
+from weakincentives.cli.units import format_duration
 from weakincentives.contrib.tools.sections import FilesystemSection
 from weakincentives.contrib.tools.shell import shell_handlers
 from weakincentives.filesystem import (
@@ -65,7 +44,7 @@ from weakincentives.filesystem import (
 from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import ToolInvoked, checkpoint, get_filesystem_snapshot, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
-from weakincentives.runtime.timeline import SessionRecorder
+from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import (
     ISOLATED,
     LocalSandbox,
@@ -75,6 +54,72 @@ from weakincentives.sandbox import (
     create_sandbox,
 )
 from weakincentives.sandbox.host import IsolatedSandbox
+
+PROJECT = Path(__file__).parent / "project"
+"""The project with a bug."""
+RECORDING = Path(__file__).parent / "recording.json"
+"""The texts and tool calls of the model, as `--model scripted:FILE` plays them."""
+_NAME = "demo"  # of the files of its dump
+_SESSION = "session"  # the directory of the dump, below the kept one
+_TIMELINE = f"{_NAME}{SUFFIX}"
+_HASH_LENGTH = 16
+_WIDTH = 96  # of the image
+_MARGIN = "   "
+_COLUMN = 34
+_MAX_CALL = 80
+_OPENING = (
+    "An agent fixes a bug. Its model is a recording, so it needs no key and no network;\n"
+    "the agent loop, the tools, the files, the commands and their results are real."
+)
+
+
+class StoryError(RuntimeError):
+    """A step of the demo did not end as expected."""
+
+
+Outcome: TypeAlias = Literal["done", "rejected"] | int
+"""How a call ends; a command with its exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A response of the model, and how its calls are expected to end."""
+
+    name: str
+    title: str
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A request of the user, and the turns of the model before its answer."""
+
+    request: str
+    turns: tuple[Turn, ...]
+
+
+ATTEMPT = Part(
+    "The tests of this project fail. Find the bug and fix it.",
+    (
+        Turn("explore", "It explores the project", ("done", "done")),
+        Turn("test", "It reads the code and runs the tests", ("done", 1)),
+        Turn("mistake", "It makes a mistake", (0, 1)),
+    ),
+)
+SECOND_ATTEMPT = Part(
+    "Your change broke a test, so I rolled it back. Try something smaller.",
+    (Turn("fix", "It tries again, and the tests pass", ("done", "done", 0)),),
+)
+_REJECTIONS: tuple[Outcome, ...] = ("rejected", "rejected", "rejected", 124)
+ATTACKS = Part(
+    "Now try what you are not allowed to do.",
+    (Turn("attacks", "It tries what it is not allowed to do", _REJECTIONS),),
+)
+ESCAPES = Part(
+    "Now try to break out with commands.",
+    (Turn("escapes", "It tries to break out with commands", (1, 1, 1)),),
+)
+"""What is safe to try only in a sandbox that isolates."""
 
 
 @click.command(epilog="Needs no key and no network, and leaves nothing behind without --keep.")
@@ -104,16 +149,27 @@ def command(
     if as_json and svg:
         raise click.UsageError("--json and --svg exclude each other; use one")
     debug = _find_command(ctx, "debug") if opens else None
-    with _play(keep) as (steps, dump):
+    if keep is not None:
+        _check_empty(keep)
+    console = create_console(sys.stdout, recorded_width=_WIDTH if svg else 0)
+    view = _JsonView() if as_json else LinesView(console)
+    view.emit("opening", {}, Text(_OPENING, "dim"))
+    started = time.perf_counter()
+    with TemporaryDirectory(prefix="wink-demo-") as directory:
+        project, dump = Path(directory) / "project", (keep or Path(directory)) / _SESSION
+        project.mkdir()
         try:
-            if as_json:
-                _print_json(steps)
-            else:
-                show(steps, keep=keep, svg=svg)
+            play_story(project, store=Path(directory) / "store", dump=dump, view=view)
         except StoryError as error:
             raise click.ClickException(f"{error}; please report it") from error
+        if keep is not None:
+            shutil.copytree(project, keep, symlinks=True, dirs_exist_ok=True)
+        if not as_json:
+            _print_footer(console, time.perf_counter() - started, keep)
+        if svg:
+            svg.write_text(render_svg(console, "wink demo"), encoding="utf-8")
         if debug is not None:
-            ctx.invoke(debug, run=str(dump / RECORDING), as_json=as_json)
+            ctx.invoke(debug, run=str(dump / _TIMELINE), as_json=as_json)
 
 
 def _find_command(ctx: click.Context, name: str) -> click.Command | None:
@@ -121,25 +177,6 @@ def _find_command(ctx: click.Context, name: str) -> click.Command | None:
     group = ctx.find_root().command
     assert isinstance(group, click.Group)
     return group.get_command(ctx, name)
-
-
-@contextmanager
-def _play(keep: Path | None) -> Generator[tuple[Iterator[Step], Path], None, None]:
-    """Yield the steps of the story and the directory of its dump.
-
-    Its files are removed afterwards unless `keep` is given.
-    """
-    if keep is not None:
-        _check_empty(keep)
-    with TemporaryDirectory(prefix="wink-demo-") as directory:
-        root = Path(directory)
-        project = root / "project"
-        project.mkdir()
-        dump = (keep or root) / SESSION
-        with play_story(project, store=root / "store", dump=dump) as steps:
-            yield steps, dump
-        if keep is not None:
-            shutil.copytree(project, keep, symlinks=True, dirs_exist_ok=True)
 
 
 def _check_empty(keep: Path) -> None:
@@ -150,111 +187,44 @@ def _check_empty(keep: Path) -> None:
         )
 
 
-def _print_json(steps: Iterator[Step]) -> None:
-    for step in steps:
-        data = {
-            "step": step.name,
-            "title": step.title,
-            "call": step.call,
-            "seconds": round(step.seconds, 4),
-            **step.facts,
-        }
-        click.echo(json.dumps(data))
+class _JsonView(View):
+    """The facts of each step as one JSON object, on standard output."""
+
+    def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
+        """Print the facts, if there are any."""
+        del text  # programs read data
+        if facts:
+            click.echo(json.dumps({"step": event, **facts}))
 
 
-Calls: TypeAlias = tuple[ToolInvoked, ...]
-_Events: TypeAlias = "SimpleQueue[ToolInvoked | None]"
+# --- the story ---
 
 
-class Agent:
-    """A scripted model in the real loop; each part continues the conversation."""
-
-    def __init__(self, prompt: Prompt[Any], session: Session) -> None:
-        """Replay the script with a prompt."""
-        self._prompt = prompt
-        self._session = session
-        self._model = ScriptedAdapter(SCRIPT)
-        self._messages: tuple[Message, ...] = ()
-
-    def work(self, part: Part) -> Generator[tuple[Turn, Calls], None, str]:
-        """Yield each turn with its finished calls as soon as they end; return the answer.
-
-        Raises:
-            StoryError: A call did not run.
-            WinkError: The run failed.
-        """
-        messages = (*self._messages, UserMessage(part.request)) if self._messages else ()
-        with self._evaluate(messages) as (running, events):
-            for turn in part.turns:
-                yield turn, _wait_for_calls(turn, events, running)
-            response = running.result()
-        self._messages = response.messages
-        return response.text
-
-    @contextmanager
-    def _evaluate(
-        self, messages: tuple[Message, ...]
-    ) -> Generator[tuple[Future[PromptResponse[Any]], _Events], None, None]:
-        """Run the loop in a thread while its turns are shown; cancel it when the block ends."""
-        events: _Events = SimpleQueue()
-        cancellation = CancellationToken()
-        unsubscribe = self._session.bus.subscribe(ToolInvoked, events.put)
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(
-                self._model.evaluate,
-                self._prompt,
-                session=self._session,
-                messages=messages,
-                cancellation=cancellation,
-            )
-            running.add_done_callback(lambda _: events.put(None))
-            try:
-                yield running, events
-            finally:
-                cancellation.cancel()
-                unsubscribe()
-
-
-def _wait_for_calls(turn: Turn, events: _Events, running: Future[PromptResponse[Any]]) -> Calls:
-    """Wait for the calls of a turn; read-only calls may end in any order."""
-    ended: dict[str, ToolInvoked] = {}
-    wanted = [call.call_id for call in turn.completion().tool_calls]
-    while len(ended) < len(wanted):
-        event = events.get()
-        if event is None:
-            running.result()
-            raise StoryError(f"The run ended before step {turn.name!r}")
-        ended[event.call_id] = event
-    return tuple(ended[each] for each in wanted)
-
-
-PROJECT = Path(__file__).parent / "project"
-_NAME = "demo"  # of the files of its dump
-_EXIT_CODE = re.compile(r"exit code (\d+)")
-_HASH_LENGTH = 16
-
-
-@contextmanager
 def play_story(
-    project: Path, *, store: Path, dump: Path
-) -> Generator[Generator[Step, None, None], None, None]:
-    """Yield the steps of the story; its processes have ended when the block ends.
+    project: Path, *, store: Path, dump: Path, view: View, model: ScriptedAdapter | None = None
+) -> None:
+    """Play the story, one step at a time.
 
     Args:
         project: The workspace of the agent, an empty directory.
         store: The directory for snapshots.
         dump: The directory for the session dump.
+        view: Shows the steps.
+        model: The model, by default the recording.
+
+    Raises:
+        StoryError: A step did not end as expected.
+        WinkError: The run failed.
     """
     environment = {
-        "PATH": os.pathsep.join((str(PYTHON.parent), *os.get_exec_path())),
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), *os.get_exec_path())),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with (
         HostFilesystem(project, git_dir=store) as files,
         _create_sandbox(files, environment) as sandbox,
-        closing(Story(files, sandbox, dump).steps()) as steps,
     ):
-        yield steps
+        _Story(files, sandbox, dump, view, model or load_script(RECORDING)).play()
 
 
 def _create_sandbox(files: HostFilesystem, environment: Mapping[str, str]) -> Sandbox:
@@ -266,128 +236,181 @@ def _create_sandbox(files: HostFilesystem, environment: Mapping[str, str]) -> Sa
     return LocalSandbox(files, env=environment)
 
 
-class Story:
+class _Story:
     """The steps of the demo, played in a workspace on disk."""
 
-    def __init__(self, files: HostFilesystem, sandbox: Sandbox, dump: Path) -> None:
+    def __init__(
+        self,
+        files: HostFilesystem,
+        sandbox: Sandbox,
+        dump: Path,
+        view: View,
+        model: ScriptedAdapter,
+    ) -> None:
         """Play in an empty workspace and dump the session to `dump`."""
         self._files = files
         self._sandbox = sandbox
         self._isolation = _find_isolation(sandbox)
         self._dump = dump
+        self._view = view
+        self._model = model
+        self._progress = Progress()
         self._session = Session(tags={"session_id": _NAME})
+        self._messages: tuple[Message, ...] = ()
+        self._number = 0
 
-    def steps(self) -> Generator[Step, None, None]:
-        """Play the story, one step at a time.
-
-        Raises:
-            StoryError: A step did not end as the script expects.
-        """
-        yield self._copy_project()
+    def play(self) -> None:
+        """Play all steps."""
+        self._copy_project()
         self._dump.mkdir(0o700, parents=True, exist_ok=True)
-        recording = self._dump / RECORDING
         with (
             self._create_section() as workspace,
-            SessionRecorder(self._session, recording, self._files),
+            SessionRecorder(self._session, self._dump / _TIMELINE, self._files),
         ):
             task = MarkdownSection[None](title="Task", template=ATTEMPT.request)
             prompt = Prompt[None](ns="wink", key="demo", name="demo", sections=[task, workspace])
-            agent = Agent(prompt, self._session)
             before = checkpoint(self._session, self._files, "before the agent")
             original_hash = tree_hash(self._files)
-            answer = yield from _play_part(agent, ATTEMPT)
-            yield self._roll_back(answer, before, original_hash)
-            yield from _play_part(agent, SECOND_ATTEMPT)
+            answer = self._play_part(prompt, ATTEMPT)
+            self._roll_back(answer, before, original_hash)
+            self._play_part(prompt, SECOND_ATTEMPT)
             fixed_hash = tree_hash(self._files)
-            yield from _play_part(agent, ATTACKS)
+            self._play_part(prompt, ATTACKS)
             if self._isolation is not None:
-                yield from _play_part(agent, ESCAPES)
+                self._play_part(prompt, ESCAPES)
             _check_same("Rejected calls changed something", fixed_hash, tree_hash(self._files))
-            yield self._compare(before)
-            yield self._save(prompt, fixed_hash)
+            self._compare(before)
+            self._save(prompt, fixed_hash)
 
-    def _copy_project(self) -> Step:
+    def _create_section(self) -> FilesystemSection:
+        handlers = shell_handlers(self._sandbox, on_output=self._progress.on_output)
+        return FilesystemSection(
+            filesystem=self._files, session=self._session, extra_handlers=handlers
+        )
+
+    def _show(self, title: str, lines: Iterable[str | Text], detail: str = "") -> None:
+        """Show a heading, and lines below it."""
+        self._number += 1
+        number = f"\n{self._number:<{len(_MARGIN)}}"
+        head = Text.assemble((number, "bold cyan"), (title, "bold"), (detail, "dim"))
+        for each in lines:
+            line = Text.assemble(_MARGIN, each)
+            line.rstrip()
+            head.append("\n").append_text(line)
+        self._view.emit("text", {}, head)
+
+    def _emit(
+        self,
+        name: str,
+        titles: tuple[str, str],
+        started: float,
+        facts: Mapping[str, object],
+        lines: Iterable[str | Text],
+    ) -> None:
+        """Emit a step that calls the library: its title and its call, what it found, and how."""
+        seconds = time.perf_counter() - started
+        title, call = titles
+        self._show(title, lines, f"  {call}  {format_duration(seconds * 1000)}")
+        timed = {"title": title, "call": call, "seconds": round(seconds, 4)}
+        self._view.emit(name, {**timed, **facts})
+
+    def _copy_project(self) -> None:
         started = time.perf_counter()
         mount = HostMount(".", exclude_glob=("*.pyc",))
         report = self._files.hydrate_from_host(mount, allowed_roots=[PROJECT])
-        size = f"{report.file_count} files, {report.total_bytes:,} bytes"
-        return Step(
-            "copy",
+        titles = (
             "A project with a bug is copied in",
             "files.hydrate_from_host(mount, allowed_roots=roots)",
-            time.perf_counter() - started,
-            (line(size), line(self._describe_isolation())),
-            {
-                "files": report.file_count,
-                "bytes": report.total_bytes,
-                "isolation": self._isolation or NO_SANDBOX,
-            },
-            is_ours=True,
         )
+        facts = {"files": report.file_count, "bytes": report.total_bytes}
+        size = f"{report.file_count} files, {report.total_bytes:,} bytes"
+        isolation = {"isolation": self._isolation or NO_SANDBOX}
+        self._emit("copy", titles, started, facts | isolation, (size, self._describe_isolation()))
 
     def _describe_isolation(self) -> str:
         if self._isolation is not None:
             return f"the agent's commands run isolated by {self._isolation}"
         return (
             "no sandbox with this Python works here, so the commands, which are part of this"
-            " demo, run on this machine without isolation; wink doctor says why"
+            f" demo,\n{_MARGIN}run on this machine without isolation; wink doctor says why"
         )
 
-    def _create_section(self) -> FilesystemSection:
-        return FilesystemSection(
-            filesystem=self._files,
-            session=self._session,
-            extra_handlers=shell_handlers(self._sandbox),
-        )
+    def _play_part(self, prompt: Prompt[None], part: Part) -> str:
+        """Let the model answer a request, as the view of a run shows it; return the answer."""
+        turns: list[tuple[ModelResponded, list[ToolInvoked]]] = []
+        titles = [each.title for each in part.turns]
 
-    def _roll_back(self, answer: str, before: Snapshot, original_hash: str) -> Step:
+        def begin(event: ModelResponded) -> None:
+            if event.tool_calls and len(turns) < len(titles):
+                request = () if turns else (Text(f"you: {part.request}", "italic"),)
+                self._show(titles[len(turns)], request)
+                turns.append((event, []))
+
+        with ExitStack() as stack:
+            stack.callback(self._session.bus.subscribe(ModelResponded, begin))
+            end = self._session.bus.subscribe(ToolInvoked, lambda event: turns[-1][1].append(event))
+            stack.callback(end)
+            stack.enter_context(self._view.observe(self._session, self._progress))
+            request = (UserMessage(part.request),) if self._messages else ()
+            messages = (*self._messages, *request)
+            response = self._model.evaluate(prompt, session=self._session, messages=messages)
+        self._messages = response.messages
+        if not self._view.shows_text:
+            self._view.emit("text", {}, f"  {response.text}")
+        if len(turns) < len(titles):
+            raise StoryError(f"The run ended before step {part.turns[len(turns)].name!r}")
+        for turn, (event, calls) in zip(part.turns, turns, strict=True):
+            # calls that only read run at the same time, and end in any order
+            self._check_turn(turn, event, sorted(calls, key=lambda each: each.call_id))
+        return response.text
+
+    def _check_turn(self, turn: Turn, event: ModelResponded, calls: Sequence[ToolInvoked]) -> None:
+        """Emit a turn, whose calls must have ended as expected."""
+        for call, expected in zip(calls, turn.outcomes, strict=True):
+            if _find_outcome(call) != expected:
+                text = f"{call.tool} {describe_target(call, _MAX_CALL)}"
+                raise StoryError(f"Unexpected result: {text}: {result_text(call)!r}")
+        targets = (f"{each.tool} {describe_target(each, _MAX_CALL)}" for each in calls)
+        facts = {
+            "title": turn.title,
+            "call": "; ".join(targets),
+            "seconds": round(sum(each.duration_ms for each in calls) / 1000, 4),
+            "said": event.text,
+            "exit_codes": [each.command.exit_code for each in calls if each.command is not None],
+            "calls": [_describe_call(each) for each in calls],
+        }
+        self._view.emit(turn.name, facts)
+
+    def _roll_back(self, answer: str, before: Snapshot, original_hash: str) -> None:
         broken_hash = tree_hash(self._files)
         started = time.perf_counter()
         rollback_to(self._session, before, self._files)
-        seconds = time.perf_counter() - started
+        titles = ("The mistake is rolled back", "rollback_to(session, before, files)")
         now = tree_hash(self._files)
         _check_same("The mistake was not rolled back", original_hash, now)
         if broken_hash == original_hash:
             raise StoryError("The mistake changed nothing")
-        return Step(
-            "rollback",
-            "The mistake is rolled back",
-            "rollback_to(session, before, files)",
-            seconds,
-            (
-                speech("agent", answer),
-                Line((("tree before the agent   ", "quiet"), (_short(original_hash), "plain"))),
-                Line((("tree after its mistake  ", "quiet"), (_short(broken_hash), "bad"))),
-                Line(
-                    (
-                        ("tree now                ", "quiet"),
-                        (_short(now), "good"),
-                        ("  same", "good"),
-                    )
-                ),
-            ),
-            {"said": answer, "before": original_hash, "broken": broken_hash, "now": now},
-            is_ours=True,
+        facts = {"said": answer, "before": original_hash, "broken": broken_hash, "now": now}
+        lines = (
+            f"tree before the agent   {original_hash[:_HASH_LENGTH]}",
+            Text(f"tree after its mistake  {broken_hash[:_HASH_LENGTH]}", "red"),
+            Text(f"tree now                {now[:_HASH_LENGTH]}  same", "green"),
         )
+        self._emit("rollback", titles, started, facts, lines)
 
-    def _compare(self, before: Snapshot) -> Step:
+    def _compare(self, before: Snapshot) -> None:
         started = time.perf_counter()
         kept = get_filesystem_snapshot(before)
         if kept is None:
             raise StoryError("The checkpoint has no files")
         changes = diff(self._files.view(kept), self._files)
         patch = changes.patch(context=1)
-        return Step(
-            "diff",
-            "All changes",
-            "diff(files.view(before), files).patch()",
-            time.perf_counter() - started,
-            (*diff_lines(patch.splitlines()), line(str(changes.statistics), "quiet")),
-            {"patch": patch, "files": [each.path for each in changes.entries]},
-            is_ours=True,
-        )
+        facts = {"patch": patch, "files": [each.path for each in changes.entries]}
+        lines = [Text.from_ansi(each) for each in render_patch([patch.encode()])]
+        titles = ("All changes", "diff(files.view(before), files).patch()")
+        self._emit("diff", titles, started, facts, (*lines, str(changes.statistics)))
 
-    def _save(self, prompt: Prompt[None], fixed_hash: str) -> Step:
+    def _save(self, prompt: Prompt[None], fixed_hash: str) -> None:
         started = time.perf_counter()
         path = dump_session_tree(self._session, self._dump, prompt.filesystem())
         if path is None:
@@ -395,28 +418,16 @@ class Story:
         with InMemoryFilesystem() as memory:
             loaded = load_session(path, filesystem=memory)
             _check_same("The dump has different files", fixed_hash, tree_hash(memory))
-        seconds = time.perf_counter() - started
         calls = len(loaded[ToolInvoked].all())
         names = [path.name, path.with_suffix(".fs.zip").name]
         sizes = [f"{name} ({(path.parent / name).stat().st_size:,} bytes)" for name in names]
-        return Step(
-            "dump",
-            "The session is saved",
-            "dump_session_tree(session, directory, files)",
-            seconds,
-            (
-                line(" and ".join(sizes)),
-                Line(
-                    (
-                        (f"loaded into memory, with {calls} tool calls: tree ", "quiet"),
-                        (_short(fixed_hash), "plain"),
-                        ("  same", "good"),
-                    )
-                ),
-            ),
-            {"directory": str(self._dump), "names": names, "tool_calls": calls, "tree": fixed_hash},
-            is_ours=True,
+        facts = {"directory": str(self._dump), "names": names, "tool_calls": calls}
+        lines = (
+            " and ".join(sizes),
+            f"loaded into memory, with {calls} tool calls: tree {fixed_hash[:_HASH_LENGTH]}  same",
         )
+        titles = ("The session is saved", "dump_session_tree(session, directory, files)")
+        self._emit("dump", titles, started, {**facts, "tree": fixed_hash}, lines)
 
 
 def _find_isolation(sandbox: Sandbox) -> str | None:
@@ -424,17 +435,26 @@ def _find_isolation(sandbox: Sandbox) -> str | None:
     return next((name for name, kind in ISOLATED.items() if isinstance(sandbox, kind)), None)
 
 
-def _play_part(agent: Agent, part: Part) -> Generator[Step, None, str]:
-    """Yield the turns of a part as steps, and return the answer."""
-    request: tuple[Line, ...] = (speech("you", part.request),)
-    with closing(agent.work(part)) as work:
-        try:
-            while True:
-                step = _create_step(*next(work))
-                yield replace(step, lines=request + step.lines)
-                request = ()
-        except StopIteration as end:
-            return end.value
+def _find_outcome(call: ToolInvoked) -> Outcome | None:
+    if not call.success:
+        return "rejected"
+    return "done" if call.command is None else call.command.exit_code
+
+
+def _describe_call(call: ToolInvoked) -> dict[str, object]:
+    return {
+        "tool": call.tool,
+        "arguments": call.params,
+        "success": call.success,
+        "seconds": round(call.duration_ms / 1000, 4),
+        "paths": list(call.paths),
+        "answer": call.result_message,
+    }
+
+
+def _check_same(problem: str, expected: str, actual: str) -> None:
+    if expected != actual:
+        raise StoryError(f"{problem}: tree {actual!r} instead of {expected!r}")
 
 
 def tree_hash(files: Filesystem) -> str:
@@ -451,65 +471,58 @@ def tree_hash(files: Filesystem) -> str:
     return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
 
 
-def _create_step(turn: Turn, calls: Calls) -> Step:
-    pairs = list(zip(turn.calls, calls, strict=True))
-    codes = [_check_call(scripted, call) for scripted, call in pairs]
-    lines = [each for scripted, call in pairs for each in _call_lines(scripted, call)]
-    words = (speech("agent", turn.text),) if turn.text else ()
-    return Step(
-        turn.name,
-        turn.title,
-        "; ".join(map(str, turn.calls)),
-        sum(each.duration_ms for each in calls) / 1000,
-        (*words, *lines),
-        {
-            "said": turn.text,
-            "exit_codes": [each for each in codes if each is not None],
-            "calls": [_describe_call(each) for each in calls],
-        },
-    )
+# --- the end ---
 
 
-def _check_call(scripted: ScriptedCall, call: ToolInvoked) -> int | None:
-    """Return the exit code of a command; raise if the call did not end as scripted."""
-    match = _EXIT_CODE.match(call.result_message)
-    code = None if match is None else int(match[1])
-    if (call.success, code) != (not scripted.is_rejected, scripted.exit_code):
-        raise StoryError(f"Unexpected result: {scripted}: {call.result_message!r}")
-    return code
+def _print_footer(console: Console, seconds: float, keep: Path | None) -> None:
+    note = "the temporary project and session were removed"
+    if keep is not None:
+        note = f"the fixed project is in {str(keep)!r}, its session in {str(keep / _SESSION)!r}"
+    console.print(Text.assemble((f"\nDone in {seconds:.1f} s: ", "bold"), note))
+    console.print("Try next:")
+    for purpose, command in _suggest(keep):
+        lead = f"{_MARGIN}{purpose:<{_COLUMN}}"
+        if len(lead) + len(command) > console.width:
+            console.print(Text(lead.rstrip(), "dim"))
+            lead = f"{_MARGIN}  "
+        # a command is never wrapped: it can be copied as it is
+        console.print(Text.assemble((lead, "dim"), (command, "cyan")), soft_wrap=True)
 
 
-def _describe_call(call: ToolInvoked) -> dict[str, object]:
-    return {
-        "tool": call.tool,
-        "arguments": call.params,
-        "success": call.success,
-        "seconds": round(call.duration_ms / 1000, 4),
-        "paths": list(call.paths),
-        "answer": call.result_message,
-    }
+def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
+    """Yield suggestions and their commands."""
+    wink = shlex.quote(_find_program())
+    if keep is None:
+        yield "keep the project and the session", f"{wink} demo --keep {_new_name()}"
+    else:
+        yield (
+            "run the tests of the project",
+            f"(cd {shlex.quote(str(keep))} && python3 -m unittest)",
+        )
+        yield "look at every step", f"{wink} log {shlex.quote(str(keep / _SESSION / _TIMELINE))}"
+    yield "get ready for a real model", f"{wink} doctor"
+    yield "see what a run can do", f"{wink} run -h"
 
 
-def _call_lines(scripted: ScriptedCall, call: ToolInvoked) -> Iterator[Line]:
-    yield Line(((str(scripted), "call"),), lead="> ")
-    verdict = "" if call.success else "rejected: "
-    for text in scripted.excerpt(call.result_message.splitlines()):
-        yield Line(((verdict, "bad"), (text, _result_style(text))), lead="  ")
-        verdict = ""
-    if call.success and call.tool == "shell_execute" and call.paths:
-        yield Line((("changed: ", "quiet"), (", ".join(call.paths), "plain")), lead="  ")
+def _find_program() -> str:
+    """Return the name or path by which this program can be called from here."""
+    program = Path(sys.argv[0]).absolute()
+    found = shutil.which("wink")
+    if program.name != "wink" or (found is not None and Path(found).absolute() == program):
+        return "wink"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
-def _result_style(text: str) -> Style:
-    if text.startswith(("FAILED", "exit code 124")):
-        return "bad"
-    return "good" if text == "OK" else "plain"
+def _new_name() -> str:
+    """Return the name of a directory that is new here."""
+    names = ("wink-demo", *(f"wink-demo-{number}" for number in range(2, 100)))
+    return next((each for each in names if not os.path.lexists(each)), names[0])
 
 
-def _short(digest: str) -> str:
-    return digest[:_HASH_LENGTH]
-
-
-def _check_same(problem: str, expected: str, actual: str) -> None:
-    if expected != actual:
-        raise StoryError(f"{problem}: tree {actual!r} instead of {expected!r}")
+def render_svg(console: Console, title: str) -> str:
+    """Return what a recording console has printed as an SVG image."""
+    svg = console.export_svg(title=title)
+    # an image must not fetch fonts from the network; monospace remains as the fallback
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    return "".join(line.rstrip() + "\n" for line in svg.splitlines() if line.strip())

@@ -81,7 +81,7 @@ def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
         stream.flush()
         return
     colour = wants_colour(sys.stdout)
-    lines = (f"{line}\n" for line in _render(_drop_git_data(_split_lines(diff.patch_chunks()))))
+    lines = (f"{line}\n" for line in render_patch(diff.patch_chunks()))
     height = shutil.get_terminal_size().lines - _PROMPT_LINES
     first = list(islice(lines, height))
     if len(first) < height or not with_pager:
@@ -90,6 +90,11 @@ def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
         # None lets click find out whether the pager shows colour
         files = f"{escape_controls(str(diff))}\n\n"
         click.echo_via_pager(chain([files], first, lines), color=None if colour else False)
+
+
+def render_patch(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a patch for a terminal: coloured, without what only git reads."""
+    return _render(_drop_git_data(_split_lines(chunks)))
 
 
 def show_hunk(path: str, content: bytes) -> None:

@@ -6,7 +6,6 @@ Without a terminal there are only plain lines: nothing is drawn twice, and nothi
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, RLock
-from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -45,15 +44,15 @@ class LinesView(View):
     """A line per event; on a terminal with the model's text and a status line that changes."""
 
     def __init__(
-        self, stream: IO[str] | None = None, *, notice_after: float = NOTICE_AFTER
+        self, console: Console | None = None, *, notice_after: float = NOTICE_AFTER
     ) -> None:
-        """Write to `stream`, by default standard error.
+        """Write to `console`, by default on standard error.
 
         Args:
-            stream: Where to write.
+            console: Where to write.
             notice_after: Seconds after which a wait is reported where there is no terminal.
         """
-        self._console = create_console(stream)
+        self._console = create_console() if console is None else console
         self._is_live = self._console.is_terminal
         self._notice_after = notice_after
         self._spinner = Spinner("dots", style="cyan")
@@ -61,7 +60,7 @@ class LinesView(View):
         self._needs_gap = False
         self._lock = RLock()  # of the console, while there is a live region
 
-    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+    def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
         """Print the text."""
         del event, facts  # people read text
         if text:

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 from rich.cells import cell_len
+from rich.text import Text
 
 from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRetried, TokenPrice
 from weakincentives.cli.activity import format_wait
@@ -207,7 +208,7 @@ class View:
 
     _progress: Progress | None = None
 
-    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+    def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
         """Report an event of the whole run as data, and as text if there is any."""
 
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
@@ -277,7 +278,7 @@ class JsonView(View):
         self._is_closed = self._stream is None
         self._lock = Lock()
 
-    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+    def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
         """Print the data."""
         del text  # programs read data
         if self._stream is None or self._is_closed:
