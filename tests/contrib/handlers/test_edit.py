@@ -14,7 +14,12 @@ from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.handlers import edit
 from weakincentives.contrib.tools.handlers.edit import edit_file
-from weakincentives.contrib.tools.requests import ApplyPatchParams, EditFileParams, TextEdit
+from weakincentives.contrib.tools.requests import (
+    ApplyPatchParams,
+    EditFileParams,
+    InsertTextParams,
+    TextEdit,
+)
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.filesystem import (
     MAX_WRITE_LENGTH,
@@ -209,7 +214,14 @@ def test_one_call_brings_no_more_than_the_write_limit(workspace: Workspace):
     workspace.fs.write("a", "one\ntwo\n")
     half = "x" * (MAX_WRITE_LENGTH // 2 + 1)
     edits = (TextEdit("one", half), TextEdit("two", half))
-    assert "at most 48000" in workspace.refused(EditFileParams("a", edits=edits))
+    text = workspace.refused(EditFileParams("a", edits=edits))
+    assert text.endswith(
+        "at most 48000. Nothing was written."
+        " Make this change in several calls, each with a part of the new text"
+    )
+    inserted = workspace.refused(InsertTextParams("a", 1, half + half))
+    assert inserted.endswith("Make this change in several calls, each with a part of the new text")
+    assert workspace.fs.read("a").content == "one\ntwo\n"
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read():
@@ -217,7 +229,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read():
     fs.backend.write("huge", "x")
     found = fs.backend.stat("huge")
     fs.respond("stat", type(found)("huge", True, False, size_bytes=10**9))
-    with pytest.raises(ValueError, match="only files up to"):
+    with pytest.raises(ValueError, match=r"only files up to .* Change it with a command"):
         edit_file(EditFileParams("huge", "x", "y"), make_context(fs))
     assert fs.calls_of("read_bytes") == ()
 

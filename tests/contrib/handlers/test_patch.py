@@ -151,6 +151,15 @@ def test_a_patch_that_cannot_be_is_refused(
     assert said in workspace.refused(replace(request_, dry_run=True))
 
 
+def test_a_patch_that_adds_too_much_to_a_file_is_to_be_split(workspace: Workspace):
+    workspace.fs.write("a", "one\n")
+    long = "x" * MAX_WRITE_LENGTH
+    patch = f"*** Begin Patch\n*** Update File: a\n@@\n one\n+{long}\n*** End Patch\n"
+    text = workspace.refused(ApplyPatchParams(patch))
+    assert text.endswith("Make this change in several calls, each with a part of the new text")
+    assert workspace.fs.read("a").content == "one\n"
+
+
 def test_what_the_filesystem_refuses_takes_everything_back(tmp_path: Path):
     with make("host", tmp_path, limits=Limits(max_files=5)) as fs:
         planted(fs)

@@ -76,7 +76,7 @@ def _apply_edits(
     path = context.resolve_path(file_path)
     for edit in edits:
         errors.ensure_encodable(edit.new)
-    errors.ensure_within_limit(context, path, sum(len(edit.new) for edit in edits))
+    errors.ensure_within_limit(context, path, sum(len(edit.new) for edit in edits), is_edit=True)
     return change_text(
         context,
         path,
@@ -208,7 +208,7 @@ def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResul
     if not request.text:
         raise ToolValidationError("The text to insert is empty; send at least one line")
     errors.ensure_encodable(request.text)
-    errors.ensure_within_limit(context, path, len(request.text))
+    errors.ensure_within_limit(context, path, len(request.text), is_edit=True)
     return change_text(
         context,
         path,
@@ -279,7 +279,8 @@ def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
     if found.size_bytes > MAX_TEXT:
         raise LimitExceededError(
             f"{render.format_path(path)!r} has {found.size_bytes} bytes; only files up to"
-            f" {MAX_TEXT} bytes can be edited"
+            f" {MAX_TEXT} bytes can be edited. Change it with a command, such as sed, or split it"
+            " into smaller files"
         )
     return context.filesystem.read_bytes(path).content
 

@@ -173,8 +173,10 @@ def write_limit(context: HandlerContext) -> int:
     return limits_of(context.filesystem).max_write_length
 
 
-def ensure_within_limit(context: HandlerContext, path: str, length: int) -> None:
-    """Check that one call may write so many characters.
+def ensure_within_limit(
+    context: HandlerContext, path: str, length: int, *, is_edit: bool = False
+) -> None:
+    """Check that one call may write so many characters, or add them to a file.
 
     Raises:
         LimitExceededError: There are too many; the message says how to write in parts.
@@ -187,7 +189,9 @@ def ensure_within_limit(context: HandlerContext, path: str, length: int) -> None
         f" {limit}. Nothing was written."
     )
     appending = format_supported_call(context, WriteFileParams(path, "", "append"), "mode")
-    if appending is not None:
+    if is_edit:
+        text += " Make this change in several calls, each with a part of the new text"
+    elif appending is not None:
         text += f" Write the first part, then append the rest: {appending}"
     elif edit_tool_name(context) is not None:
         text += f" Write the first part, then add the rest with {edit_tool_name(context)}"

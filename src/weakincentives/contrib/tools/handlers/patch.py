@@ -96,9 +96,8 @@ def _plan_step(
     text = planned.content or ""
     new = encode_text(text)
     errors.ensure_creatable(context, new_path, gone=gone)
-    errors.ensure_within_limit(
-        context, new_path, len(text) - (0 if old is None else len(decode_text(old)))
-    )
+    added = len(text) - (0 if old is None else len(decode_text(old)))
+    errors.ensure_within_limit(context, new_path, added, is_edit=old is not None)
     if old is not None and old != new:
         ensure_text(context, planned.path, old)
     return _PatchStep(planned, new_path, old, new)
