@@ -40,8 +40,13 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     items: tuple[Any, ...] = ()
     stop: int = 0
 
-    def apply(self, before: object) -> Any:
+    def apply(self, before: object, drafts: dict[int, list[Any]] | None = None) -> Any:
         """Return the value after the change; `before` stays as it is.
+
+        Args:
+            before: The value.
+            drafts: The lists made so far by applying deltas one after the other, by identity.
+                They are changed in place, so that a list that grows is not copied each time.
 
         Raises:
             DeltaError: It has no such fields or items.
@@ -49,19 +54,27 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         if self.whole:
             return self.whole[0]
         if self.fields or self.removed:
-            return self._apply_fields(before)
+            return self._apply_fields(before, drafts)
         if not isinstance(before, list | tuple):
             raise DeltaError("A step changes a list that is not there")
         known = cast("Sequence[Any]", before)
-        inner = [] if self.inner is None else [self.inner.apply(_item(known, self.start))]
+        inner = []
+        if self.inner is not None:
+            inner = [self.inner.apply(_item(known, self.start), drafts)]
         end = max(self.start + len(inner), len(known) - self.stop)
-        return [*known[: self.start], *inner, *self.items, *known[end:]]
+        made = None if drafts is None else drafts.get(id(known))
+        if made is None:
+            made = list(known)
+            if drafts is not None:
+                drafts[id(made)] = made
+        made[self.start : end] = [*inner, *self.items]
+        return made
 
-    def _apply_fields(self, before: object) -> dict[str, Any]:
+    def _apply_fields(self, before: object, drafts: dict[int, list[Any]] | None) -> dict[str, Any]:
         if not isinstance(before, dict):
             raise DeltaError("A step changes an object that is not there")
         known = cast("dict[str, Any]", before)
-        changed = {name: each.apply(known.get(name)) for name, each in self.fields.items()}
+        changed = {name: each.apply(known.get(name), drafts) for name, each in self.fields.items()}
         kept = {name: value for name, value in known.items() if name not in self.removed}
         return {**kept, **changed}
 

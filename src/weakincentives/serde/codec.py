@@ -275,7 +275,8 @@ def _parse(data: bytes | str) -> object:
         if _ESCAPED_SURROGATE.search(text) is None:
             raise SerdeError(f"Not JSON: {fault}") from None
     else:
-        _check_levels(found)
+        if not _has_few_brackets(data):
+            _check_levels(found)
         return found
     try:
         found = json.loads(data, parse_constant=_reject_constant)
@@ -302,9 +303,15 @@ def _check_levels(value: object) -> None:
     raise SerdeError(_TOO_DEEP)
 
 
+def _has_few_brackets(data: bytes | str) -> bool:
+    """Return whether JSON cannot have too many levels, because it has too few brackets."""
+    text = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    return text.count(b"[") + text.count(b"{") <= MAX_NESTING
+
+
 def _check_brackets(data: bytes) -> None:
     """Raise if encoded JSON has too many levels, so that it could not be decoded."""
-    if data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+    if _has_few_brackets(data):
         return
     depth = 0
     for bracket in _JSON_STRING.sub(b"", data).translate(None, _NOT_BRACKETS):

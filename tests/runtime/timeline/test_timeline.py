@@ -18,6 +18,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
+from weakincentives.history.deltas import Delta
 from weakincentives.history.log import RecordLog
 from weakincentives.history.store import HEADER, SIGNATURE, STEP, encode_step
 from weakincentives.runtime import (
@@ -588,3 +589,22 @@ def test_a_change_of_what_is_not_there_is_damage(path: Path, change: dict[str, o
         assert timeline.last == 3
         with pytest.raises(TimelineError, match="not there"):
             timeline.sessions(3)
+
+
+def test_states_that_were_returned_stay_when_later_ones_are_built_in_place():
+    steps = [
+        Delta(fields={"items": Delta(whole=(["a"],))}),
+        Delta(fields={"items": Delta(start=1, items=("b", "c"))}),
+        Delta(fields={"items": Delta(start=1, items=("d",), stop=1)}),
+        Delta(fields={"items": Delta(start=2, inner=Delta(whole=("e",)))}),
+    ]
+    values: list[object] = [{}]
+    for length in range(1, len(steps) + 1):
+        drafts: dict[int, list[object]] = {}
+        value: object = values[-1] if length % 2 else {}
+        for step in steps[length - 1 if length % 2 else 0 : length]:
+            value = step.apply(value, drafts)
+        values.append(value)
+    expected = [["a"], ["a", "b", "c"], ["a", "d", "c"], ["a", "d", "e"]]
+    assert values[1:] == [{"items": each} for each in expected]
+    assert steps[0].fields["items"].whole == (["a"],)

@@ -1,5 +1,6 @@
 """A recorded timeline: its steps, and the files, sessions and conversation at each of them."""
 
+import gc
 import os
 import re
 from collections import OrderedDict
@@ -118,11 +119,12 @@ class Timeline:
     def refresh(self) -> int:
         """Read the steps that were recorded since; return how many."""
         before = len(self._steps)
-        for found in self._store.read_new():
-            try:
-                self._steps[found.number] = _read_step(found)
-            except TimelineError as error:
-                self._damage.append(str(error))
+        with _without_collector():
+            for found in self._store.read_new():
+                try:
+                    self._steps[found.number] = _read_step(found)
+                except TimelineError as error:
+                    self._damage.append(str(error))
         return len(self._steps) - before
 
     def step(self, number: int) -> StepRecord:
@@ -394,10 +396,13 @@ class Timeline:
         messages: Sequence[Any] = ()
         if current is not None:
             sessions, messages = self._states[current]
+        drafts: dict[int, list[Any]] = {}
         try:
             for step in reversed(pending):
-                sessions = sessions if step.sessions is None else step.sessions.apply(sessions)
-                messages = messages if step.messages is None else step.messages.apply(messages)
+                if step.sessions is not None:
+                    sessions = step.sessions.apply(sessions, drafts)
+                if step.messages is not None:
+                    messages = step.messages.apply(messages, drafts)
         except DeltaError as error:
             raise TimelineError(f"{error}: {str(self.path)!r}") from error
         self._states[number] = sessions, messages
@@ -416,6 +421,18 @@ class Timeline:
             raise TimelineError(
                 f"Header of the timeline is damaged: {error}: {str(self.path)!r}"
             ) from error
+
+
+@contextmanager
+def _without_collector() -> Generator[None, None, None]:
+    """Pause the cycle collector: it would visit all steps again and again, and find nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read_step(found: StoredStep) -> StepRecord:
