@@ -522,6 +522,70 @@ def test_the_connection_comes_from_the_environment() -> None:
     assert not PodmanSandboxConfig.from_environment({}).is_remote
 
 
+def test_a_config_leaves_to_the_environment_what_it_does_not_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PODMAN_CONNECTION", "PODMAN_BASE_URL", "PODMAN_IDENTITY"):
+        monkeypatch.setenv(name, f"the {name}")
+    monkeypatch.setenv("WEAKINCENTIVES_CACHE", str(tmp_path))
+    monkeypatch.setenv("WEAKINCENTIVES_IMAGE", "localhost/mine")
+    with PodmanSandbox(config=PodmanSandboxConfig(memory=2**28)) as sandbox:
+        found = sandbox.config
+    assert (found.base_url, found.connection) == ("the PODMAN_BASE_URL", "the PODMAN_CONNECTION")
+    assert (found.identity, found.memory) == ("the PODMAN_IDENTITY", 2**28)
+    assert (found.cache_directory, found.image) == (tmp_path, "localhost/mine")
+    given = PodmanSandboxConfig(base_url="unix:///s", identity="k", cache="/c", image="i")
+    assert given.with_environment() == given
+    assert not PodmanSandboxConfig(connection="").with_environment().is_remote
+
+
+def run_as(user: str | None, workspace: Path | None, podman: PodmanSandboxConfig) -> str:
+    """Write a file in the workspace; return the user and the group inside."""
+    with PodmanSandbox(workspace, config=replace(podman, user=user)) as sandbox:
+        done = sandbox.exec(["sh", "-c", "id -u; id -g; touch made; cat /proc/self/uid_map"])
+        assert done.success, done.stderr
+        user_number, group, *lines = done.stdout.splitlines()
+    assert user_number != "0" or os.geteuid() or lines[0].split()[:2] != ["0", "0"]
+    return f"{user_number}:{group}"
+
+
+@pytest.mark.parametrize("user", ["1000:1000", "1234", "65534", "1000:0"])
+def test_a_chosen_user_is_the_owner_of_the_workspace_outside(
+    user: str, podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    assert run_as(user, tmp_path, podman) == (user if ":" in user else f"{user}:{user}")
+    assert (tmp_path / "made").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("user", "inside"), [(None, "1234:1235"), ("1000", "1000:1000"), ("0:0", "0:0")]
+)
+def test_a_chosen_user_is_whoever_owns_the_workspace(
+    user: str | None, inside: str, podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    os.chown(workspace, 1234, 1235)
+    assert run_as(user, workspace, podman) == inside
+    assert (workspace / "made").stat().st_uid == 1234
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root of the container is this user elsewhere")
+def test_root_of_a_container_is_never_root_of_the_machine(
+    podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(SandboxUnavailableError, match="User '0:0' would be root of this machine"):
+        run_as("0:0", tmp_path, podman)
+    assert run_as("0:0", None, podman) == "0:0"
+
+
+@pytest.mark.parametrize("user", ["root", "", "1000:", "-1", "70000", "1000:1000:1", "\u0661"])
+def test_a_user_has_a_number(user: str) -> None:
+    with pytest.raises(ValueError, match="user must be numbers up to 65534"):
+        PodmanSandboxConfig(user=user)
+
+
 def test_what_a_command_does_can_be_undone(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

@@ -28,6 +28,7 @@ from weakincentives.sandbox.container import (
     ContainerFilesystem,
     PodmanSandboxConfig,
     RunnerClient,
+    configure,
 )
 from weakincentives.sandbox.host import open_workspace
 from weakincentives.sandbox.launcher import Launcher
@@ -88,7 +89,7 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         self._launcher = Launcher()
         untrusted = (*untrusted, *(() if original is None else (original,)))
-        self._config = config or PodmanSandboxConfig.from_environment()
+        self._config = configure(config)
         self._owns_filesystem = not isinstance(filesystem, HostBacked)
         self._filesystem: HostFilesystem | ContainerFilesystem
         self._host_files: HostFilesystem | None = None
@@ -119,6 +120,11 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
     def config(self) -> PodmanSandboxConfig:
         """The engine, the image and the limits."""
         return self._config
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """The hosts that commands may connect to."""
+        return () if self._proxy is None else tuple(map(str, self._proxy.allowed.rules))
 
     @property
     def container_name(self) -> str | None:

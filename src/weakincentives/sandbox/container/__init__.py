@@ -9,6 +9,7 @@ from weakincentives.sandbox.container.engine import DEFAULT_IMAGE as DEFAULT_IMA
 from weakincentives.sandbox.container.engine import HOME as HOME
 from weakincentives.sandbox.container.engine import PodmanEngine as PodmanEngine
 from weakincentives.sandbox.container.engine import PodmanSandboxConfig as PodmanSandboxConfig
+from weakincentives.sandbox.container.engine import configure as configure
 from weakincentives.sandbox.container.engine import engine_error as engine_error
 from weakincentives.sandbox.container.engine import new_name as new_name
 from weakincentives.sandbox.container.filesystem import ContainerFilesystem as ContainerFilesystem

@@ -9,12 +9,13 @@ import io
 import json
 import os
 import platform
+import re
 import resource
 import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,9 @@ _FIXES = (
     ("cgroup", "set the limits to None, or use control groups of version 2"),
 )
 _MISSING_IMAGE = ("image not known", "no such image")
-_USER = "1000:1000"
-# User 1000 of the container is root outside, and root of the container is nobody outside. The
-# other users are the same on both sides, because podman 4.3 cannot mount an image with a range
-# that lies elsewhere.
-_ROOT_IS_USER = ("0:65534:1", "1:1:999", "1000:0:1", "1001:1001:64533", "65534:1000:1")
+_USER = 1000
+_NOBODY = 65534
+_USERS = re.compile(r"(\d{1,5})(?::(\d{1,5}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +72,13 @@ class PodmanSandboxConfig:
         file_size: Bytes in a file that a command writes; None for no limit.
         temporary_size: Bytes in `/tmp`, and in the home directory.
         workspace_size: Bytes in the workspace, if the engine shares no directory.
-        user: The user and group inside, as `1000:1000`; by default the owner of the workspace,
-            who has the number 1000 inside if it is root.
+        user: The numbers of the user and the group inside, as `1000:1000`; by default those of
+            the owner of the workspace, or 1000 if that is root. Outside it is the owner.
         program: The podman program.
         cache: The directory for the workspaces of sections; `~/.cache/weakincentives` by default.
+
+    Raises:
+        ValueError: `user` is not a number, or a number too large.
     """
 
     image: str = DEFAULT_IMAGE
@@ -94,26 +96,54 @@ class PodmanSandboxConfig:
     program: str = "podman"
     cache: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check the user."""
+        if self.user is not None and max(self.user_numbers) > _NOBODY:
+            raise _user_error(self.user)
+
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, **settings: Any
     ) -> "PodmanSandboxConfig":
-        """Read the connection from `PODMAN_BASE_URL`, `PODMAN_IDENTITY` and `PODMAN_CONNECTION`.
-
-        `WEAKINCENTIVES_IMAGE` is the image, `WEAKINCENTIVES_CACHE` the directory for workspaces.
+        """Return a configuration with these fields, and the others from the environment.
 
         Args:
             environment: The variables; those of this process by default.
             settings: Fields of the configuration, which take precedence.
         """
+        return cls(**settings).with_environment(environment)
+
+    def with_environment(
+        self, environment: Mapping[str, str] | None = None
+    ) -> "PodmanSandboxConfig":
+        """Return it with fields that have their default read from the environment.
+
+        The connection is in `PODMAN_BASE_URL` or `PODMAN_CONNECTION`, and `PODMAN_IDENTITY`;
+        the first two are ignored if either field is set. `WEAKINCENTIVES_IMAGE` is the image,
+        `WEAKINCENTIVES_CACHE` the directory for workspaces.
+        """
         variables = os.environ if environment is None else environment
-        names = ("base_url", "identity", "connection")
-        found: dict[str, Any] = {
-            name: variables.get(f"PODMAN_{name.upper()}") or None for name in names
+        names = {"identity": "PODMAN_IDENTITY", "cache": "WEAKINCENTIVES_CACHE"}
+        if self.base_url is None and self.connection is None:
+            names |= {"base_url": "PODMAN_BASE_URL", "connection": "PODMAN_CONNECTION"}
+        found = {
+            field: value
+            for field, name in names.items()
+            if getattr(self, field) is None and (value := variables.get(name))
         }
-        found["cache"] = variables.get("WEAKINCENTIVES_CACHE") or None
-        found["image"] = variables.get("WEAKINCENTIVES_IMAGE") or DEFAULT_IMAGE
-        return cls(**{**found, **settings})
+        if self.image == DEFAULT_IMAGE and (image := variables.get("WEAKINCENTIVES_IMAGE")):
+            found["image"] = image
+        return replace(self, **found)
+
+    @property
+    def user_numbers(self) -> tuple[int, int]:
+        """The user and the group inside; the group has the user's number if it is not given."""
+        if self.user is None:
+            return _USER, _USER
+        found = _USERS.fullmatch(self.user)
+        if found is None:
+            raise _user_error(self.user)
+        return int(found[1]), int(found[2] or found[1])
 
     @property
     def cache_directory(self) -> Path:
@@ -301,21 +331,78 @@ class PodmanEngine:
         if workspace is None:
             size = self._config.workspace_size
             options = f"rw,exec,nosuid,nodev,notmpcopyup,mode=0777,size={size}"
-            user = ["--user", self._config.user or _USER]
-            return [*found, "--tmpfs", f"{WORKSPACE}:{options}", *user]
-        return found + _bind(workspace, WORKSPACE, "rw") + self._user_options(workspace)
+            user, group = self._config.user_numbers
+            found += ["--tmpfs", f"{WORKSPACE}:{options}"]
+            apart = () if user and group else (_map_ids(_NOBODY, 0), _map_ids(_NOBODY, 0))
+            return found + _user_options(user, group, *apart)
+        return found + _bind(workspace, WORKSPACE, "rw") + self._owner_options(workspace)
 
-    def _user_options(self, workspace: str) -> list[str]:
-        """Return the options for a user who can write the workspace on both sides."""
-        if self._config.user:
-            return ["--user", self._config.user]
+    def _owner_options(self, workspace: str) -> list[str]:
+        """Return the options for a user who is the owner of the workspace outside.
+
+        Raises:
+            SandboxUnavailableError: The user is root on both sides.
+        """
+        user, group = self._config.user_numbers
         if os.geteuid():
-            return ["--userns", "keep-id"]
+            if self._config.user is None:
+                return ["--userns", "keep-id"]
+            # podman maps root of the container to this user by itself
+            keep = ["--userns", f"keep-id:uid={user},gid={group or user}"] if user else []
+            return [*_user_options(user, group), *keep]
         found = Path(workspace).stat()
-        if found.st_uid:
-            return ["--user", f"{found.st_uid}:{found.st_gid}"]
-        maps = [part for each in _ROOT_IS_USER for part in ("--uidmap", each, "--gidmap", each)]
-        return ["--user", _USER, *maps]
+        owner = found.st_uid, found.st_gid
+        if self._config.user is None and found.st_uid:
+            user, group = owner
+        if not user and not found.st_uid:
+            raise SandboxUnavailableError(
+                f"User {self._config.user!r} would be root of this machine, who owns the workspace;"
+                " leave `user` out, or choose another number, as in '1000:1000'"
+            )
+        if (user, group) == owner and group:
+            return _user_options(user, group)
+        maps = _map_ids(user, found.st_uid), _map_ids(group or _NOBODY, found.st_gid)
+        return _user_options(user, group, *maps)
+
+
+def configure(config: PodmanSandboxConfig | None) -> PodmanSandboxConfig:
+    """Return a configuration with what it leaves to the environment."""
+    return (config or PodmanSandboxConfig()).with_environment()
+
+
+def _user_error(user: str) -> ValueError:
+    return ValueError(
+        f"user must be numbers up to {_NOBODY}, as in '1000' or '1000:1000': {user!r}"
+    )
+
+
+def _user_options(
+    user: int, group: int, users: Sequence[str] = (), groups: Sequence[str] = ()
+) -> list[str]:
+    """Return the options for a user and a group inside, and for a user namespace with maps."""
+    maps = [*(("--uidmap", each) for each in users), *(("--gidmap", each) for each in groups)]
+    return ["--user", f"{user}:{group}", *(part for each in maps for part in each)]
+
+
+def _map_ids(inside: int, outside: int) -> list[str]:
+    """Return a map in which `inside` is `outside`, and 0 is another number than 0.
+
+    Other numbers are the same on both sides, because podman 4.3 cannot mount an image with a
+    range that lies elsewhere.
+    """
+    moved: dict[int, int] = {}
+    if outside == 0:
+        moved = {_NOBODY: inside, 0: _NOBODY, inside: 0}
+    elif inside != outside:
+        moved = {outside: 0, 0: inside, inside: outside}
+    found: list[str] = []
+    start = 0
+    for each in sorted(number for number in moved if number <= _NOBODY):
+        if start < each:
+            found.append(f"{start}:{start}:{each - start}")
+        found.append(f"{each}:{moved[each]}:1")
+        start = each + 1
+    return [*found, *([f"{start}:{start}:{_NOBODY + 1 - start}"] if start <= _NOBODY else [])]
 
 
 # podman leaves these to root, who is outside what user 1000 is in the container

@@ -19,6 +19,7 @@ from weakincentives.sandbox.container.engine import (
     DEFAULT_IMAGE,
     PodmanEngine,
     PodmanSandboxConfig,
+    configure,
     engine_error,
 )
 from weakincentives.sandbox.container.pins import pin_image
@@ -63,7 +64,7 @@ def build_image(
     Raises:
         SandboxUnavailableError: A tool or a permission is missing, or a step failed.
     """
-    used = config or PodmanSandboxConfig.from_environment()
+    used = configure(config)
     source = mirror or find_mirror()
     program = _find_debootstrap()
     with tempfile.TemporaryDirectory(prefix="wink-image-") as directory:
@@ -94,7 +95,7 @@ def pull_image(
     Raises:
         SandboxUnavailableError: podman failed.
     """
-    used = config or PodmanSandboxConfig.from_environment()
+    used = configure(config)
     identity = _run(PodmanEngine(used).command("pull", image), on_progress)[-1]
     pin_image(used, image, identity)
     return identity

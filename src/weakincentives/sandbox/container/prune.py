@@ -4,7 +4,11 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from weakincentives.sandbox.container.engine import PodmanEngine, PodmanSandboxConfig
+from weakincentives.sandbox.container.engine import (
+    PodmanEngine,
+    PodmanSandboxConfig,
+    configure,
+)
 from weakincentives.sandbox.container.overlays import prune_overlays
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 
@@ -31,7 +35,7 @@ def prune_sandboxes(config: PodmanSandboxConfig | None = None) -> PruneResult:
 
     A process whose state is unknown, for example on another machine, counts as running.
     """
-    used = config or PodmanSandboxConfig.from_environment()
+    used = configure(config)
     overlays = tuple(prune_overlays(used.cache_directory))
     try:
         engine = PodmanEngine(used)
