@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,10 @@ from weakincentives.contrib.tools.sections import (
     PodmanShellParams,
     PodmanWorkspace,
 )
+from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext
 from weakincentives.runtime.session import Session, select_latest
-from weakincentives.sandbox import PodmanSandboxConfig, SandboxUnavailableError
+from weakincentives.sandbox import PodmanSandbox, PodmanSandboxConfig, SandboxUnavailableError
 
 Make = Callable[..., PodmanSandboxSection]
 
@@ -67,7 +69,10 @@ def test_the_prompt_has_the_workspace_and_names_the_shell(make: Make) -> None:
     section = make()
     prompt = Prompt(PromptTemplate(ns="test", key="podman", sections=(section,)))
     assert prompt.filesystem() is section.filesystem
-    assert "`shell_execute`" in section.render_text(None)
+    text = section.render_text(None)
+    assert "`shell_execute`" in text
+    assert "The workspace is its directory `/workspace`" in text
+    assert "There is no network" in text
     assert PodmanSection is PodmanSandboxSection
 
 
@@ -85,6 +90,29 @@ def test_code_is_evaluated_in_the_container_all_or_none(make: Make) -> None:
     assert section.filesystem.read("direct").content == "x"
 
 
+def test_a_program_may_pass_the_parameters_of_the_specification_to_the_tool(make: Make) -> None:
+    section = make()
+    (tool,) = (each for each in section.tools if each.name == "shell_execute")
+    context = ToolContext(None, None, None, Session(), filesystem=section.filesystem)
+    handler: Any = tool.handler
+    script = ("sh", "-c", "pwd; echo $A; cat")
+    section.filesystem.mkdir("src")
+    params = PodmanShellParams(script, cwd="src", env={"A": "1"}, stdin="in", timeout=5)
+    assert handler(params, context=context).value.stdout == "/workspace/src\n1\nin"
+    silent = handler(PodmanShellParams(("echo", "x"), capture_output=False), context=context)
+    assert (silent.value.stdout, silent.value.stderr) == ("", "")
+    with pytest.raises(ToolValidationError, match="timeout_seconds must be from 1 to 120"):
+        handler(PodmanShellParams(("true",), timeout=121), context=context)
+
+
+def test_hosts_that_a_shared_sandbox_allows_are_in_the_prompt(
+    podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    with PodmanSandbox(tmp_path, config=podman, allow_hosts=["pypi.org"]) as sandbox:
+        text = PodmanSandboxSection(sandbox=sandbox).render_text(None)
+    assert "Only these hosts can be reached: pypi.org." in text
+
+
 def test_mounts_are_in_the_container(make: Make, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "main.py").write_text("print('mounted')\n")
@@ -92,7 +120,7 @@ def test_mounts_are_in_the_container(make: Make, tmp_path: Path) -> None:
     (found,) = section.filesystem.glob("**/main.py")
     done = section.run(PodmanShellParams(("python3", found.path)))
     assert done.stdout == "mounted\n"
-    assert section.run(PodmanShellParams(("echo", "x"), capture_output=False)).out.data == b""
+    assert section.run(PodmanShellParams(("echo", "x"), capture_output=False)).stdout == ""
 
 
 def test_a_clone_is_isolated_or_shares_everything(make: Make) -> None:

@@ -37,10 +37,12 @@ class Output:
 
     @property
     def text(self) -> str:
-        r"""The captured output as text; a line marks how many bytes were dropped.
+        r"""The captured output as text; a line marks how many bytes were dropped, unless all were.
 
         Bytes that are not valid UTF-8 are shown as `\xff`.
         """
+        if not self.data:
+            return ""
         head = self.head.decode(errors="backslashreplace")
         if not self.dropped:
             return head + self.tail.decode(errors="backslashreplace")

@@ -12,8 +12,9 @@ from weakincentives.contrib.evaluation import (
     EvalLimits,
     PythonEngine,
 )
-from weakincentives.contrib.tools.context import Handler
+from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
+from weakincentives.contrib.tools.requests import ShellExecuteParams
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.shell import (
     DEFAULT_SHELL_LIMITS,
@@ -21,6 +22,7 @@ from weakincentives.contrib.tools.shell import (
     shell_handlers,
 )
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostBacked, HostFilesystem, Limits
+from weakincentives.prompt import ToolResult
 from weakincentives.prompt.validation import check_argument
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
@@ -31,7 +33,12 @@ from weakincentives.sandbox import (
     PodmanSandbox,
     PodmanSandboxConfig,
 )
-from weakincentives.sandbox.container import Overlay
+from weakincentives.sandbox.container import WORKSPACE, Overlay, configure
+
+_GUIDANCE = f"""\
+Commands and Python code run in a Linux container of their own. The workspace is its directory \
+`{WORKSPACE}`; what they write elsewhere is lost."""
+_NO_NETWORK = "There is no network: nothing can be downloaded or installed from outside."
 
 
 class IsolationLevel(Enum):
@@ -123,14 +130,13 @@ class PodmanSandboxSection(FilesystemSection):
         self._shared = sandbox
         self._sandbox: PodmanSandbox | None = sandbox
         self._overlay: Overlay | None = None
-        self._config = (
-            sandbox.config if sandbox else config or PodmanSandboxConfig.from_environment()
-        )
+        self._config = sandbox.config if sandbox else configure(config)
         self._limits = limits
         self._shell_limits = shell_limits
         within = _SectionSandbox(self)
         handlers = {
             **shell_handlers(within, limits=shell_limits),
+            PodmanShellParams: _run_params,
             **evaluation_handlers(PythonEngine(within), limits=eval_limits),
             **(extra_handlers or {}),
         }
@@ -235,6 +241,17 @@ class PodmanSandboxSection(FilesystemSection):
         super()._discard(backend)
         if self._overlay is not None:
             self._overlay.remove()
+
+    def _render_guidance(self) -> str:
+        hosts = self._shared.allowed_hosts if self._shared else ()
+        network = f"Only these hosts can be reached: {', '.join(hosts)}." if hosts else _NO_NETWORK
+        return f"{super()._render_guidance()}\n\n{_GUIDANCE} {network}"
+
+
+def _run_params(params: PodmanShellParams, context: HandlerContext) -> ToolResult[Any]:
+    """Carry out the parameters of the specification, which a program may pass to the tool."""
+    given = (params.commands, params.cwd, params.env, params.stdin, params.timeout)
+    return context.handle(ShellExecuteParams(*given, params.capture_output))
 
 
 class _SectionSandbox:
