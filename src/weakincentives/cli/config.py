@@ -13,8 +13,10 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
+
+import click
 
 from weakincentives.adapters import EFFORTS, PROVIDERS, TokenPrice
 from weakincentives.cli.state import ConfigError
@@ -25,6 +27,8 @@ from weakincentives.posix import read_regular
 from weakincentives.sandbox import SANDBOXES
 from weakincentives.sandbox.allowlist import parse_rule
 from weakincentives.serde import SerdeError, convert
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
@@ -53,13 +57,18 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting: how to parse its value, and whether a workspace may set it.
+    """One setting: how to parse its value, its option, and whether a workspace may set it.
 
     A workspace may be a repository that somebody else wrote. Only the user decides where
     an API key is sent, what runs on this machine and where files are written.
     """
 
     parse: Callable[[Any], Any]
+    help: str = ""
+    """What `--help` says about its option."""
+    metavar: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else click is told about the option."""
     is_personal: bool = False
 
 
@@ -168,32 +177,111 @@ def _parse_prices(value: Any) -> dict[str, TokenPrice]:
         ) from error
 
 
+def _choice(choices: tuple[str, ...], text: str, **facts: Any) -> Key:
+    return Key(_parse_choice(choices), text, attributes={"type": click.Choice(choices)}, **facts)
+
+
 KEYS: Mapping[str, Key] = {
-    "model": Key(_parse_text),
-    "dialect": Key(_parse_choice(DIALECT_CHOICES)),
-    "max_tokens": Key(parse_count),
-    "max_steps": Key(parse_count),
-    "context_window": Key(parse_count, is_personal=True),
-    "deadline": Key(parse_duration),
-    "exclude": Key(_parse_globs),
-    "digest": Key(_parse_flag),
-    "dump_all": Key(_parse_flag),
-    "project_instructions": Key(_parse_flag),
-    "effort": Key(_parse_choice(EFFORTS)),
-    "temperature": Key(_parse_temperature),
-    "command_timeout": Key(parse_duration),
-    "test_rounds": Key(parse_count),
-    "test_cmd": Key(_parse_text, is_personal=True),
-    "env": Key(_parse_variables, is_personal=True),
-    "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
-    "evaluate": Key(_parse_choice(ENGINE_CHOICES), is_personal=True),
-    "allow_host": Key(parse_hosts, is_personal=True),
-    "base_url": Key(_parse_text, is_personal=True),
-    "api_key_env": Key(_parse_text, is_personal=True),
+    "model": Key(
+        _parse_text,
+        f"{', '.join(f'{each}:MODEL' for each in PROVIDERS)}, or scripted:FILE for a script.",
+        "NAME",
+    ),
+    "dialect": _choice(DIALECT_CHOICES, "Tool names to offer; auto picks them by model."),
+    "effort": _choice(EFFORTS, "How much the model reasons; by default the provider decides."),
+    "temperature": Key(
+        _parse_temperature, "Sampling temperature; by default the provider decides.", "NUMBER"
+    ),
+    "max_tokens": Key(parse_count, "Limit of input and output tokens, such as 200k.", "N"),
+    "deadline": Key(parse_duration, "Time limit, such as 90s, 10m or 1h30m.", "TIME"),
+    "max_steps": Key(parse_count, "Limit of model requests; by default 100.", "N"),
+    "context_window": Key(
+        parse_count,
+        "Tokens that the model takes, such as 32k; known for common models. Before they are"
+        " reached, old tool results are left out and old turns summarized.",
+        "N",
+        is_personal=True,
+    ),
+    "sandbox": _choice(
+        SANDBOX_CHOICES,
+        "Where commands run; by default isolated where that works, else nowhere.",
+        is_personal=True,
+    ),
+    "evaluate": Key(
+        _parse_choice(ENGINE_CHOICES),
+        "Offer to run Python code; optionally name the engine.",
+        attributes={"type": click.Choice(ENGINE_CHOICES), "is_flag": False, "flag_value": AUTO},
+        is_personal=True,
+    ),
+    "command_timeout": Key(parse_duration, "Time limit of each command; by default 2m.", "TIME"),
+    "test_cmd": Key(
+        _parse_text,
+        "Run this when the model is done; a failure goes back to it.",
+        "COMMAND",
+        is_personal=True,
+    ),
+    "test_rounds": Key(
+        parse_count,
+        "How often a failure of --test-cmd goes back to the model; by default 3.",
+        "N",
+    ),
+    "env": Key(
+        _parse_variables,
+        "Set a variable for commands, or pass on yours; repeatable.",
+        "NAME[=VALUE]",
+        attributes={"multiple": True},
+        is_personal=True,
+    ),
+    "allow_host": Key(
+        parse_hosts,
+        "Let commands reach this host, such as pypi.org; repeatable.",
+        "HOST",
+        attributes={"multiple": True},
+        is_personal=True,
+    ),
+    "exclude": Key(
+        _parse_globs,
+        "Do not copy matching files; repeatable.",
+        "GLOB",
+        attributes={"multiple": True},
+    ),
+    "digest": Key(_parse_flag, "Start the prompt with a digest of the files (default: on)."),
+    "project_instructions": Key(
+        _parse_flag, "Put AGENTS.md, CLAUDE.md and the like into the prompt (default: on)."
+    ),
+    "base_url": Key(
+        _parse_text, "Server to use instead of the provider's.", "URL", is_personal=True
+    ),
+    "api_key_env": Key(
+        _parse_text, "Environment variable that holds the API key.", "NAME", is_personal=True
+    ),
     "dump": Key(_parse_text, is_personal=True),
+    "dump_all": Key(_parse_flag),
     "prices": Key(_parse_prices, is_personal=True),
 }
 """Every setting by its name."""
+
+
+def setting_options(*names: str) -> Callable[[F], F]:
+    """Return a decorator that adds the options of settings to a command, in this order."""
+
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            key, option = KEYS[name], option_name(name)
+            if key.parse is _parse_flag:
+                option = f"{option}/{option_name(f'no_{name}')}"
+            add = click.option(
+                option, default=None, help=key.help, metavar=key.metavar, **key.attributes
+            )
+            command = add(command)
+        return command
+
+    return decorate
+
+
+def option_name(key: str) -> str:
+    """Return the command-line option of a setting."""
+    return f"--{key.replace('_', '-')}"
 
 
 def load_settings(
@@ -223,7 +311,7 @@ def load_settings(
     given |= _read_environment(environment)
     for key, value in options.items():
         if value is not None and value != ():
-            option = f"--{key.replace('_', '-')}"
+            option = option_name(key)
             given[key] = Setting(_parse(key, value, option), option)
     _check_model(given, environment)
     return Settings(given)
@@ -309,7 +397,7 @@ def _read_file(
 def _workspace_error(path: Path | str, key: str) -> ConfigError:
     return ConfigError(
         f"{path}: {key} cannot be set by a workspace's {FILE_NAME}; use"
-        f" --{key.replace('_', '-')}, {variable_name(key)} or ~/.config/wink/{FILE_NAME},"
+        f" {option_name(key)}, {variable_name(key)} or ~/.config/wink/{FILE_NAME},"
         " or pass the file with --config if you trust it"
     )
 

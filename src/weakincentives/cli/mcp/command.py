@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from weakincentives.cli.config import AUTO, ENGINE_CHOICES, SANDBOX_CHOICES
+from weakincentives.cli.config import setting_options
 from weakincentives.cli.mcp.clients import CLIENTS, server_command
 from weakincentives.cli.mcp.install import find_installation, plan_install, plan_removal, settle
 from weakincentives.cli.mcp.options import (
@@ -67,34 +67,7 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     show_default=True,
     help="Send results as text only, or with structured content; auto decides by the client.",
 )
-@click.option(
-    "--sandbox",
-    type=click.Choice(SANDBOX_CHOICES),
-    help="Where commands run; by default isolated where that works, else nowhere.",
-)
-@click.option(
-    "--evaluate",
-    type=click.Choice(ENGINE_CHOICES),
-    is_flag=False,
-    flag_value=AUTO,
-    help="Offer to evaluate Python code, with this engine, or with the first that is available.",
-)
-@click.option("--command-timeout", metavar="TIME", help="Time limit of each command; default 2m.")
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="Set a variable for commands, or pass on yours; repeatable.",
-)
-@click.option(
-    "--allow-host",
-    multiple=True,
-    metavar="HOST",
-    help="Let commands reach this host, such as pypi.org; repeatable.",
-)
-@click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
-)
+@setting_options("sandbox", "evaluate", "command_timeout", "env", "allow_host", "exclude")
 @click.option("--dump", metavar="DIR", help="Directory for the recording of the session.")
 @click.option("--no-dump", is_flag=True, help="Record nothing.")
 @click.option(

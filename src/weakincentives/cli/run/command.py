@@ -15,11 +15,7 @@ import click
 
 from weakincentives.adapters import CancellationToken
 from weakincentives.cli import runs
-from weakincentives.cli.config import (
-    ConfigError,
-    Settings,
-    load_settings,
-)
+from weakincentives.cli.config import ConfigError, Settings, load_settings, setting_options
 from weakincentives.cli.run.action import Action, check_repository
 from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job
@@ -81,9 +77,7 @@ class OutputOptions:
     metavar="DIR",
     help="Directory to copy and work on; by default the current one.",
 )
-@click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
-)
+@setting_options("exclude")
 @click.option(
     "--dump",
     metavar="DIR",

@@ -15,21 +15,12 @@ from typing import IO, Any, TypeVar
 import click
 
 from weakincentives.adapters import (
-    EFFORTS,
-    PROVIDERS,
     AssistantMessage,
     Message,
     RunOptions,
     UserMessage,
 )
-from weakincentives.cli.config import (
-    AUTO,
-    DIALECT_CHOICES,
-    ENGINE_CHOICES,
-    SANDBOX_CHOICES,
-    Settings,
-    describe_server,
-)
+from weakincentives.cli.config import Settings, describe_server, setting_options
 from weakincentives.cli.run.action import action_options
 from weakincentives.cli.run.sandbox import (
     NO_COMMANDS,
@@ -59,7 +50,6 @@ MAX_PICTURE = 5 * 1024 * 1024
 MAX_PICTURES = 20
 """Pictures of one task."""
 _TAG = "attachment"
-_PROVIDERS = ", ".join(f"{each}:MODEL" for each in PROVIDERS)
 _PICTURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -272,90 +262,11 @@ def run_options(command: F) -> F:
             metavar="FILE",
             help="Send a text file or picture with the task; - is standard input; repeatable.",
         ),
-        click.option(
-            "--model",
-            metavar="NAME",
-            help=f"{_PROVIDERS}, or scripted:FILE for a script.",
-        ),
-        click.option(
-            "--dialect",
-            type=click.Choice(DIALECT_CHOICES),
-            help="Tool names to offer; auto picks them by model.",
-        ),
-        click.option(
-            "--effort",
-            type=click.Choice(EFFORTS),
-            help="How much the model reasons; by default the provider decides.",
-        ),
-        click.option(
-            "--temperature",
-            metavar="NUMBER",
-            help="Sampling temperature; by default the provider decides.",
-        ),
-        click.option(
-            "--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k."
-        ),
-        click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
-        click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100."),
-        click.option(
-            "--context-window",
-            metavar="N",
-            help="Tokens that the model takes, such as 32k; known for common models. Before they"
-            " are reached, old tool results are left out and old turns summarized.",
-        ),
-        click.option(
-            "--sandbox",
-            type=click.Choice(SANDBOX_CHOICES),
-            help="Where the model's commands run; by default isolated where that works, else"
-            " nowhere.",
-        ),
-        click.option(
-            "--evaluate",
-            type=click.Choice(ENGINE_CHOICES),
-            is_flag=False,
-            flag_value=AUTO,
-            help="Let the model run Python code; optionally name the engine.",
-        ),
-        click.option(
-            "--command-timeout",
-            metavar="TIME",
-            help="Time limit of each command of the model; by default 2m.",
-        ),
-        click.option(
-            "--test-cmd",
-            metavar="COMMAND",
-            help="Run this when the model is done; a failure goes back to it.",
-        ),
-        click.option(
-            "--test-rounds",
-            metavar="N",
-            help="How often a failure of --test-cmd goes back to the model; by default 3.",
-        ),
-        click.option(
-            "--env",
-            multiple=True,
-            metavar="NAME[=VALUE]",
-            help="Set a variable for the model's commands, or pass on yours; repeatable.",
-        ),
-        click.option(
-            "--allow-host",
-            multiple=True,
-            metavar="HOST",
-            help="Let the model's commands reach this host, such as pypi.org; repeatable.",
-        ),
-        click.option(
-            "--digest/--no-digest",
-            default=None,
-            help="Start the prompt with a digest of the files (default: on).",
-        ),
-        click.option(
-            "--project-instructions/--no-project-instructions",
-            default=None,
-            help="Put AGENTS.md, CLAUDE.md and the like into the prompt (default: on).",
-        ),
-        click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
-        click.option(
-            "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
+        setting_options(
+            *("model", "dialect", "effort", "temperature", "max_tokens", "deadline", "max_steps"),
+            *("context_window", "sandbox", "evaluate", "command_timeout", "test_cmd"),
+            *("test_rounds", "env", "allow_host", "digest", "project_instructions"),
+            *("base_url", "api_key_env"),
         ),
         action_options,
         click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
