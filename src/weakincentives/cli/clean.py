@@ -35,7 +35,7 @@ from weakincentives.cli.state import (
     list_histories,
 )
 from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
-from weakincentives.cli.units import format_count, format_size, list_names, parse_duration
+from weakincentives.cli.units import format_count, format_size, list_names, parse_duration, pick
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import open_files, read_record, workspace_path
@@ -255,7 +255,7 @@ class Cleaner:
 
     def print_json(self) -> None:
         """Print what was or would be removed as one JSON object."""
-        files = [{"name": each.name, "size_bytes": each.size_bytes} for each in self._items]
+        files = [pick(each, "name", "size_bytes") for each in self._items]
         data = {
             "removed": self._done > 0,
             "runs": [{**status.run_facts(run), "lost": loss} for run, loss in self._runs.items()],

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from weakincentives.posix import display_path
 from weakincentives.runtime import TokenUsage
@@ -64,6 +65,11 @@ def format_duration(milliseconds: float) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun, singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def pick(value: object, *names: str) -> dict[str, Any]:
+    """Return attributes by their names, as data for `--json`."""
+    return {name: getattr(value, name) for name in names}
 
 
 def shorten_home(path: Path) -> str:

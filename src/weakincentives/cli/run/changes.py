@@ -11,7 +11,7 @@ from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.run.selection import Choice, exclude_paths
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
-from weakincentives.cli.units import format_count
+from weakincentives.cli.units import format_count, pick
 from weakincentives.contrib.review import Applied, Committed, Conflict, Kept, Review
 from weakincentives.contrib.review.commit import create_message
 from weakincentives.contrib.review.records import find_record
@@ -34,7 +34,7 @@ def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str,
 
 def describe_kept_paths(kept: Sequence[Kept]) -> list[dict[str, str]]:
     """Return as data the paths that a rollback left alone."""
-    return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
+    return [pick(each, "path", "fact", "other") for each in kept]
 
 
 def describe_applied(applied: Applied) -> str:
@@ -53,14 +53,7 @@ def describe_applied(applied: Applied) -> str:
 def describe_conflicts(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
     """Return conflicts as data."""
     return [
-        {
-            "path": each.path,
-            "in_copy": each.in_copy,
-            "in_original": each.in_original,
-            "can_merge": each.can_merge,
-            "lines": [list(lines) for lines in each.lines],
-        }
-        for each in conflicts
+        pick(each, "path", "in_copy", "in_original", "can_merge", "lines") for each in conflicts
     ]
 
 

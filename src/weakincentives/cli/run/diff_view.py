@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
+from weakincentives.cli.units import pick
 from weakincentives.filesystem import Diff
 from weakincentives.posix import display_path
 
@@ -49,21 +50,14 @@ def describe_diff(diff: Diff) -> dict[str, Any]:
     return {
         "changes": [
             {
-                "path": change.path,
-                "kind": change.kind,
-                "source": change.source,
-                "insertions": count.insertions,
-                "deletions": count.deletions,
+                **pick(change, "path", "kind", "source"),
+                **pick(count, "insertions", "deletions"),
                 "binary": count.is_binary,
             }
             for change, count in zip(diff.entries, diff.line_counts, strict=True)
         ],
-        "files_changed": numbers.files_changed,
-        "files_added": numbers.files_added,
-        "files_removed": numbers.files_removed,
-        "files_renamed": numbers.files_renamed,
-        "insertions": numbers.insertions,
-        "deletions": numbers.deletions,
+        **pick(numbers, "files_changed", "files_added", "files_removed", "files_renamed"),
+        **pick(numbers, "insertions", "deletions"),
     }
 
 

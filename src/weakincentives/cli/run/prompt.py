@@ -17,7 +17,7 @@ from weakincentives.cli.config import user_file
 from weakincentives.cli.run.sandbox import RunSandbox
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
-from weakincentives.cli.units import format_count, shorten_home
+from weakincentives.cli.units import format_count, pick, shorten_home
 from weakincentives.contrib.digest import (
     DEFAULT_INSTRUCTION_TOKENS,
     InstructionFile,
@@ -152,10 +152,7 @@ def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionF
 def _show(found: ProjectInstructions, user: InstructionFile | None, view: View) -> None:
     files = (*(() if user is None else (user,)), *found.files)
     facts = {
-        "files": [
-            {"path": each.path, "tokens": each.tokens, "omitted_lines": each.omitted_lines}
-            for each in files
-        ],
+        "files": [pick(each, "path", "tokens", "omitted_lines") for each in files],
         "named": [each.path for each in found.named],
         "tokens": sum(each.tokens for each in files),
     }

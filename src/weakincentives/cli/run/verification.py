@@ -14,6 +14,7 @@ from weakincentives.adapters import (
 from weakincentives.adapters.messages import attach_partial
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
+from weakincentives.cli.units import pick
 from weakincentives.contrib.tools.shell import ShellLimits
 from weakincentives.errors import WinkError
 from weakincentives.sandbox import ExecResult, Sandbox
@@ -169,11 +170,9 @@ def ask_until_tests_pass(
 def show_test(view: View, run: TestRun, number: int) -> None:
     """Show a run of the test command; `number` is how often a failure went back before."""
     facts = {
-        "command": run.command,
+        **pick(run, "command", "passed"),
         "round": number,
-        "passed": run.passed,
-        "exit_code": run.result.exit_code,
-        "timed_out": run.result.timed_out,
+        **pick(run.result, "exit_code", "timed_out"),
         "duration_ms": round(run.result.duration_ms),
         "output": run.tail(),
     }

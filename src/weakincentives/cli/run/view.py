@@ -22,6 +22,7 @@ from weakincentives.cli.units import (
     format_count,
     format_short_count,
     format_tokens,
+    pick,
 )
 from weakincentives.filesystem import (
     DirectoryCreated,
@@ -260,12 +261,8 @@ class View:
 
 def describe_usage(usage: TokenUsage, cost: float | None) -> dict[str, object]:
     """Return tokens and cost as data; `cost` is None if a price is unknown."""
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": None if cost is None else round(cost, 6),
-    }
+    counts = pick(usage, "input_tokens", "cached_tokens", "output_tokens")
+    return {**counts, "cost_usd": None if cost is None else round(cost, 6)}
 
 
 class JsonView(View):
@@ -294,53 +291,31 @@ class JsonView(View):
 
     def _on_response(self, event: ModelResponded) -> None:
         assert self._progress is not None
-        facts = {
-            "step": event.step,
-            "text": event.text,
-            "tool_calls": list(event.tool_calls),
-            "stop_reason": event.stop_reason,
-            **describe_usage(event.usage, self._progress.cost_of(event.usage)),
-            "duration_ms": round(event.duration_ms, 3),
-        }
-        self.emit("step", facts)
+        facts = pick(event, "step", "text", "tool_calls", "stop_reason")
+        facts |= describe_usage(event.usage, self._progress.cost_of(event.usage))
+        self._emit("step", {**facts, "duration_ms": event.duration_ms})
 
     def _on_tool_call(self, event: ToolInvoked) -> None:
         assert self._progress is not None
         facts = {
             "step": self._progress.steps,
-            "tool": event.tool,
+            **pick(event, "tool", "paths", "success", "duration_ms"),
             "params": dict(event.params),
-            "paths": list(event.paths),
-            "success": event.success,
             "message": result_text(event),
             "command": None if event.command is None else asdict(event.command),
-            "duration_ms": round(event.duration_ms, 3),
         }
-        self.emit("tool", facts)
+        self._emit("tool", facts)
 
     def _on_retry(self, event: RequestRetried) -> None:
-        facts = {
-            "step": event.step,
-            "retry": event.retry,
-            "delay": event.delay,
-            "error": event.error,
-        }
-        self.emit("retry", facts)
+        self.emit("retry", pick(event, "step", "retry", "delay", "error"))
 
     def _on_compaction(self, event: ContextCompacted) -> None:
-        facts = {
-            "step": event.step,
-            "reason": event.reason,
-            "window": event.window,
-            "tokens_before": event.tokens_before,
-            "tokens_after": event.tokens_after,
-            "shortened": event.shortened,
-            "summarized": event.summarized,
-            "fits": event.fits,
-        }
-        self.emit("compacted", facts)
+        names = ("step", "reason", "window", "tokens_before", "tokens_after")
+        self.emit("compacted", pick(event, *names, "shortened", "summarized", "fits"))
 
     def _on_connection(self, event: NetworkConnection) -> None:
-        facts = asdict(event)
-        facts["duration_ms"] = round(event.duration_ms, 3)
-        self.emit("network", facts)
+        self._emit("network", asdict(event))
+
+    def _emit(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Print data with a duration."""
+        self.emit(event, {**facts, "duration_ms": round(facts["duration_ms"], 3)})

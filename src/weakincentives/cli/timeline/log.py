@@ -20,7 +20,7 @@ from weakincentives.cli.steps import (
     split_arguments,
 )
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
-from weakincentives.cli.units import format_count, format_duration
+from weakincentives.cli.units import format_count, format_duration, pick
 from weakincentives.filesystem.base import State
 from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import (
@@ -85,18 +85,11 @@ def _describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
     """Return a step as data: what happened, what it cost, and the files that it changed."""
     command = step_command(step)
     return {
-        "number": step.number,
-        "parent": step.parent,
-        "branch": step.branch,
-        "kind": step.kind,
+        **pick(step, "number", "parent", "branch", "kind", "actor", "undoes", "client"),
+        **pick(step, "success", "duration_ms"),
         "title": describe_step(step),
-        "actor": step.actor,
-        "undoes": step.undoes,
-        "client": step.client,
         "created_at": step.created_at.isoformat(),
-        "success": step.success,
         "exit_code": None if command is None else command.exit_code,
-        "duration_ms": step.duration_ms,
         **_usage(step),
         **describe_diff(timeline.changes(step.number)),
     }

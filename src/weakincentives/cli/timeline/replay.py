@@ -9,7 +9,7 @@ from weakincentives.cli.config import AUTO, NO_SANDBOX, SANDBOX_CHOICES
 from weakincentives.cli.runs import LAST, complete_run, find_run
 from weakincentives.cli.steps import check_steps
 from weakincentives.cli.terminal import echo
-from weakincentives.cli.units import format_count
+from weakincentives.cli.units import format_count, pick
 from weakincentives.contrib.replay import ReplayReport, replay
 from weakincentives.runtime.timeline import TimelineError
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox
@@ -60,20 +60,11 @@ def _can_isolate() -> bool:
 
 def _describe(report: ReplayReport) -> dict[str, object]:
     found = report.difference
-    difference = found and {
-        "step": found.step,
-        "title": found.title,
-        "what": found.what,
-        "diff": found.text,
-    }
     return {
         "timeline": str(report.path),
         "same": found is None and report.problem is None,
-        "problem": report.problem,
-        "replayed": list(report.replayed),
-        "skipped": list(report.skipped),
-        "interrupted": list(report.interrupted),
-        "difference": difference,
+        **pick(report, "problem", "replayed", "skipped", "interrupted"),
+        "difference": found and {**pick(found, "step", "title", "what"), "diff": found.text},
     }
 
 
