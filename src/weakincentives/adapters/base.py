@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.errors import InvalidRequestError
+from weakincentives.adapters.loop.request import RunInput
 from weakincentives.adapters.loop.run import AgentLoop
 from weakincentives.adapters.messages import (
     Completion,
@@ -24,7 +25,7 @@ from weakincentives.adapters.options import (
     earliest_deadline,
 )
 from weakincentives.adapters.prices import TokenPrice
-from weakincentives.prompt import Prompt, PromptOverridesStore, RenderedPrompt
+from weakincentives.prompt import Prompt, PromptOverridesStore
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
 
@@ -146,14 +147,10 @@ class ProviderAdapter(ABC):
         self.check_options(options)
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest_deadline(deadline, None if tracker is None else tracker.budget.deadline)
+        rendered = prompt.render(*params, deadline=ends)
+        limits = RunLimits(cancellation or CancellationToken(), ends, tracker)
         return self._run(
-            prompt,
-            prompt.render(*params, deadline=ends),
-            session=session,
-            limits=RunLimits(cancellation or CancellationToken(), ends, tracker),
-            options=options,
-            messages=messages,
-            on_text=on_text,
+            RunInput(self, prompt, rendered, session, limits, options, messages, on_text)
         )
 
     def optimize(
@@ -219,28 +216,9 @@ class ProviderAdapter(ABC):
             )
         return optimization.store(response)
 
-    def _run(
-        self,
-        prompt: Prompt[OutputT],
-        rendered: RenderedPrompt[OutputT],
-        *,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-        messages: Sequence[Message],
-        on_text: Callable[[str], None] | None,
-    ) -> PromptResponse[OutputT]:
+    def _run(self, run: RunInput[OutputT]) -> PromptResponse[OutputT]:
         """Run a rendered prompt; an adapter that brings its own loop overrides this."""
-        return AgentLoop(
-            self,
-            prompt,
-            rendered,
-            session=session,
-            limits=limits,
-            options=options,
-            messages=messages,
-            on_text=on_text,
-        ).run()
+        return AgentLoop(run).run()
 
     def close(self) -> None:  # noqa: B027 # most adapters hold nothing
         """Close connections; an adapter that has any overrides this."""

@@ -1,14 +1,12 @@
-"""Events of a run: model responses and retries, and how the prompt events are emitted."""
+"""Events of a run: model responses, retries and compactions."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from weakincentives.adapters.messages import Completion, StopReason
-from weakincentives.prompt import RenderedPrompt
-from weakincentives.runtime import SYSTEM_CLOCK, PromptExecuted, PromptRendered, TokenUsage
-from weakincentives.runtime.session import Session
+from weakincentives.adapters.messages import StopReason
+from weakincentives.runtime import SYSTEM_CLOCK, TokenUsage
 from weakincentives.runtime.timeline import record_as
 
 
@@ -104,74 +102,3 @@ class ContextCompacted:
             if number
         ] or ["tool results cut"]
         return f"{', '.join(parts)}: {self.tokens_before:,} to {self.tokens_after:,} tokens"
-
-
-def response_event(
-    completion: Completion,
-    *,
-    prompt_name: str,
-    adapter: str,
-    model: str,
-    step: int,
-    duration_ms: float,
-    session_id: UUID | None,
-) -> ModelResponded:
-    """Return the event for a completion; `model` is used if the provider does not name one."""
-    return ModelResponded(
-        prompt_name=prompt_name,
-        adapter=adapter,
-        model=completion.model or model,
-        step=step,
-        text=completion.text,
-        tool_calls=tuple(call.name for call in completion.tool_calls),
-        stop_reason=completion.stop_reason,
-        usage=completion.usage,
-        duration_ms=duration_ms,
-        session_id=session_id,
-    )
-
-
-def emit_start(session: Session, rendered: RenderedPrompt[Any], *, adapter: str) -> None:
-    """Emit `PromptRendered`, before the prompt is sent to a model."""
-    session.dispatch(
-        PromptRendered(
-            prompt_ns=rendered.ns,
-            prompt_key=rendered.key,
-            prompt_name=rendered.name,
-            text=rendered.text,
-            tools=tuple(tool.name for tool in rendered.tools),
-            adapter=adapter,
-            session_id=session.session_id,
-        )
-    )
-
-
-def emit_end(
-    session: Session,
-    rendered: RenderedPrompt[Any],
-    *,
-    adapter: str,
-    model: str,
-    text: str,
-    usage: TokenUsage,
-    tool_calls: int,
-    seconds: float,
-    error: BaseException | None = None,
-) -> None:
-    """Emit `PromptExecuted` when a run has ended; `error` is what ended it early."""
-    session.dispatch(
-        PromptExecuted(
-            prompt_ns=rendered.ns,
-            prompt_key=rendered.key,
-            prompt_name=rendered.name,
-            adapter=adapter,
-            model=model,
-            success=error is None,
-            text=text,
-            error=None if error is None else f"{type(error).__name__}: {error}",
-            usage=usage,
-            tool_calls=tool_calls,
-            duration_ms=seconds * 1000,
-            session_id=session.session_id,
-        )
-    )

@@ -129,15 +129,7 @@ class LiteLLMAdapter(ProviderAdapter):
         on_text: Callable[[str], None] | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Send one request; the response is streamed if `on_text` is given.
-
-        Raises:
-            ThrottledError: The provider's rate limit is reached.
-            TransientError: The provider failed, timed out or was not reached.
-            InvalidRequestError: The provider rejects the request.
-            AuthenticationError: The provider rejects the key.
-            ContextTooLongError: The conversation exceeds the model's context window.
-        """
+        """Send one request; the response is streamed if `on_text` is given."""
         body = build_chat_request(
             request,
             max_tokens_field="max_tokens",

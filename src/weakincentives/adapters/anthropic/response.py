@@ -9,17 +9,7 @@ from weakincentives.adapters.anthropic.request import CONTENT
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.lenient import sendable
 from weakincentives.adapters.messages import Completion, StopReason, ToolCall
-from weakincentives.runtime import TokenUsage
 
-_STOP_REASONS: Mapping[str, StopReason] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "paused",
-    "refusal": "refused",
-}
 _MAX_BLOCKS = 10_000
 _CALL_FIELDS = ("id", "input", "name")
 # by type of delta: the type of its block, its own field, and the field of the block
@@ -137,14 +127,14 @@ class MessageResponse:
             [sendable(lenient.as_text(each.start.get("id"))) for each in calls]
         )
         ids = {id(each): call_id for each, call_id in zip(calls, call_ids, strict=True)}
-        truncated = _STOP_REASONS.get(self._stop) == "length"
+        truncated = lenient.MESSAGE_STOP_REASONS.get(self._stop) == "length"
         return Completion(
             "".join(sendable(each.text) for each in blocks) or sendable(self._explanation),
             tuple(
                 each.call(ids[id(each)], truncated=truncated and each is blocks[-1])
                 for each in calls
             ),
-            self._token_usage(),
+            lenient.message_usage(self._usage),
             self._stop_reason(has_calls=bool(calls)),
             {}
             if _is_plain(blocks)
@@ -194,14 +184,7 @@ class MessageResponse:
     def _stop_reason(self, *, has_calls: bool) -> StopReason:
         if not self._stop:
             return "tool_calls" if has_calls else "end"
-        return _STOP_REASONS.get(self._stop, "other")
-
-    def _token_usage(self) -> TokenUsage:
-        """Return the usage; the API counts cached tokens separately."""
-        cached = self._usage.get("cache_read_input_tokens", 0)
-        stored = self._usage.get("cache_creation_input_tokens", 0)
-        sent, received = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
-        return TokenUsage(sent + cached + stored, received, cached, stored)
+        return lenient.MESSAGE_STOP_REASONS.get(self._stop, "other")
 
 
 def _index_key(index: object) -> str:

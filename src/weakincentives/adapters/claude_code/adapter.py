@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 from uuid import uuid4
 
 try:
@@ -33,6 +33,7 @@ from weakincentives.adapters.http.adapter import check_key, check_url, url_secre
 from weakincentives.adapters.http.errors import Endpoint
 from weakincentives.adapters.http.transport import bare_url
 from weakincentives.adapters.loop.output import expected_output
+from weakincentives.adapters.loop.request import RunInput
 from weakincentives.adapters.messages import (
     AssistantMessage,
     Completion,
@@ -44,8 +45,6 @@ from weakincentives.adapters.messages import (
 from weakincentives.adapters.options import Effort, RunLimits, RunOptions
 from weakincentives.adapters.prices import TokenPrice, list_price
 from weakincentives.filesystem import Filesystem, HostBacked
-from weakincentives.prompt import Prompt, RenderedPrompt
-from weakincentives.runtime.session import Session
 
 OutputT = TypeVar("OutputT")
 FILE_TOOLS = ("Read", "Write", "Edit", "Glob", "Grep")
@@ -155,38 +154,13 @@ class ClaudeAgentAdapter(ProviderAdapter):
         if remove is not None:
             remove()
 
-    def _run(
-        self,
-        prompt: Prompt[OutputT],
-        rendered: RenderedPrompt[OutputT],
-        *,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-        messages: Sequence[Message],
-        on_text: Callable[[str], None] | None,
-    ) -> PromptResponse[OutputT]:
-        task = self._create_task(prompt, rendered, limits, options, tuple(messages))
-        return ClaudeCodeRun(
-            task,
-            self._endpoint,
-            adapter=self,
-            session=session,
-            limits=limits,
-            options=options,
-            on_text=on_text,
-        ).run()
+    def _run(self, run: RunInput[OutputT]) -> PromptResponse[OutputT]:
+        return ClaudeCodeRun(run, self._create_task(run), self._endpoint).run()
 
-    def _create_task(
-        self,
-        prompt: Prompt[OutputT],
-        rendered: RenderedPrompt[OutputT],
-        limits: RunLimits,
-        options: RunOptions,
-        messages: tuple[Message, ...],
-    ) -> AgentTask[OutputT]:
+    def _create_task(self, run: RunInput[Any]) -> AgentTask:
         home = self._home_directory()
-        files = prompt.filesystem()
+        rendered, options, messages = run.rendered, run.options, tuple(run.messages)
+        files = run.prompt.filesystem()
         workspace = files if isinstance(files, HostBacked) and self._native_tools else None
         tools = () if workspace is None else self._available_tools(workspace)
         expected = expected_output(rendered)
@@ -213,7 +187,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             max_turns=options.max_steps,
             effort=cast("EffortLevel | None", options.effort),
             max_buffer_size=_MAX_MESSAGE_BYTES,
-            env=self._environment(home, limits, options),
+            env=self._environment(home, run.limits, options),
             resume=resumed,
             fork_session=resumed is not None,
         )
@@ -225,8 +199,6 @@ class ClaudeAgentAdapter(ProviderAdapter):
         if messages and messages[0] != opening:
             agent_options.system_prompt = _system_prompt(home, rendered.text)
         return AgentTask(
-            prompt,
-            rendered,
             expected,
             text if resumed is not None else _with_transcript(earlier, text),
             tuple(media for each in sent if isinstance(each, UserMessage) for media in each.media),

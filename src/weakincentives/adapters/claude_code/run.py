@@ -6,10 +6,10 @@ the process has stopped, and every call was committed or rolled back as a whole.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from claude_agent_sdk import AssistantMessage as SdkAssistantMessage
 from claude_agent_sdk import (
@@ -33,13 +33,12 @@ from weakincentives.adapters.claude_code.process import (
     error_from_result,
 )
 from weakincentives.adapters.errors import OutputError
-from weakincentives.adapters.events import RequestRetried, response_event
+from weakincentives.adapters.events import RequestRetried
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.errors import Endpoint, timeout_error
 from weakincentives.adapters.loop.output import ExpectedOutput
-from weakincentives.adapters.loop.request import Model
+from weakincentives.adapters.loop.request import RunInput
 from weakincentives.adapters.loop.run import PromptRun, RunState, output_mismatch_message
-from weakincentives.adapters.loop.timeout import OnText
 from weakincentives.adapters.messages import (
     AssistantMessage,
     Completion,
@@ -47,11 +46,9 @@ from weakincentives.adapters.messages import (
     StopReason,
     ToolCall,
 )
-from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import Media, Prompt, RenderedPrompt
+from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage, transaction
-from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")
@@ -59,15 +56,6 @@ SESSION = "claude_session"
 """The key of a message's extras with the Claude Code session that it comes from."""
 OUTPUT_TOOL = "StructuredOutput"
 """The tool through which the model gives structured output."""
-_STOP_REASONS: Mapping[str, StopReason] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "paused",
-    "refusal": "refused",
-}
 
 
 @dataclass(slots=True)
@@ -108,8 +96,10 @@ class _Step:
         return Completion(
             "".join(self.text),
             tuple(self.calls),
-            token_usage(self.usage),
-            _STOP_REASONS.get(self.stop, "other") if self.stop and not self.calls else other,
+            lenient.message_usage(self.usage),
+            lenient.MESSAGE_STOP_REASONS.get(self.stop, "other")
+            if self.stop and not self.calls
+            else other,
             model=self.model or None,
             response_id=self.message_id or None,
         )
@@ -193,21 +183,11 @@ class Transcript(RunState):
         return self._step
 
 
-def token_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """Return a token usage; the API counts cached tokens separately."""
-    cached = lenient.as_count(usage.get("cache_read_input_tokens"))
-    stored = lenient.as_count(usage.get("cache_creation_input_tokens"))
-    sent, received = (lenient.as_count(usage.get(f"{each}_tokens")) for each in ("input", "output"))
-    return TokenUsage(sent + cached + stored, received, cached, stored)
-
-
 @dataclass(frozen=True, slots=True)
-class AgentTask(Generic[OutputT]):
-    """The input of a run.
+class AgentTask:
+    """What Claude Code gets for a run.
 
     Args:
-        prompt: The prompt.
-        rendered: The rendered prompt.
         expected: The expected output, or None for free text.
         input: The text to send.
         media: The pictures to send with it.
@@ -218,8 +198,6 @@ class AgentTask(Generic[OutputT]):
         undo_on_failure: Whether a failed run restores files and session.
     """
 
-    prompt: Prompt[OutputT]
-    rendered: RenderedPrompt[OutputT]
     expected: ExpectedOutput | None
     input: str
     media: tuple[Media, ...]
@@ -233,34 +211,16 @@ class AgentTask(Generic[OutputT]):
 class ClaudeCodeRun(PromptRun[OutputT]):
     """One run of a prompt by Claude Code."""
 
-    def __init__(
-        self,
-        task: AgentTask[OutputT],
-        endpoint: Endpoint,
-        *,
-        adapter: Model,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-        on_text: OnText | None = None,
-    ) -> None:
+    def __init__(self, run: RunInput[OutputT], task: AgentTask, endpoint: Endpoint) -> None:
         """Prepare to run a task."""
         transcript = Transcript(task.messages)
-        super().__init__(
-            adapter,
-            task.prompt,
-            task.rendered,
-            transcript,
-            session=session,
-            limits=limits,
-            options=options,
-        )
+        super().__init__(run, transcript)
         self._task = task
         self._endpoint = endpoint
-        self._on_text = on_text
+        self._on_text = run.on_text
         self._transcript = transcript
         self._native_calls = NativeToolCalls(
-            task.workspace, context=self._context, limits=limits, options=options
+            task.workspace, context=self._context, limits=run.limits, options=run.options
         )
         self._requested_at: float | None = None
         self._streamed_characters = 0
@@ -274,9 +234,8 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         if not task.undo_on_failure:
             return nullcontext()
         bypasses_filesystem = task.workspace is not None
-        return transaction(
-            self._session, task.prompt.filesystem(), bypasses_filesystem=bypasses_filesystem
-        )
+        files = self._input.prompt.filesystem()
+        return transaction(self._session, files, bypasses_filesystem=bypasses_filesystem)
 
     def _run_process(self) -> Any:
         self._limits.check("Run")
@@ -355,15 +314,12 @@ class ClaudeCodeRun(PromptRun[OutputT]):
             number = "" if status is None else f" (HTTP {status})"
             self._native_calls.emit(
                 RequestRetried(
-                    prompt_name=self._name,
-                    adapter=self._adapter.name,
-                    model=self._adapter.model,
+                    **self._input.event_fields,
                     step=self._transcript.steps + 1,
                     retry=lenient.as_count(data.get("attempt")),
                     error=f"{data.get('error')}{number}",
                     delay=lenient.as_count(data.get("retry_delay_ms")) / 1000,
                     streamed_characters=self._streamed_characters,
-                    session_id=self._session.session_id,
                 )
             )
             self._streamed_characters = 0
@@ -392,27 +348,18 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         completion = self._transcript.finish()
         if completion is None:
             return
-        duration = 0.0
+        seconds = 0.0
         if self._requested_at is not None:
-            duration = (self._options.clock.monotonic() - self._requested_at) * 1000
+            seconds = self._options.clock.monotonic() - self._requested_at
         self._requested_at, self._streamed_characters = None, 0
-        self._native_calls.emit(
-            response_event(
-                completion,
-                prompt_name=self._name,
-                adapter=self._adapter.name,
-                model=self._adapter.model,
-                step=self._transcript.steps,
-                duration_ms=duration,
-                session_id=self._session.session_id,
-            )
-        )
+        steps = self._transcript.steps
+        self._native_calls.emit(self._input.response_event(completion, step=steps, seconds=seconds))
         self._record_usage(completion.usage)
         self._check_refusal(completion)
 
     def _count_rest(self, result: ResultMessage) -> None:
         """Count the tokens of the run that no answer has reported."""
-        total, known = token_usage(result.usage or {}), self._transcript.usage
+        total, known = lenient.message_usage(result.usage or {}), self._transcript.usage
         rest = TokenUsage(
             max(0, total.input_tokens - known.input_tokens),
             max(0, total.output_tokens - known.output_tokens),

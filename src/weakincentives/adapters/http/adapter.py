@@ -169,15 +169,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         on_text: Callable[[str], None] | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Send one request; the response is streamed if `on_text` is given.
-
-        Raises:
-            ThrottledError: The provider's rate limit is reached.
-            TransientError: The provider failed, timed out or was not reached.
-            InvalidRequestError: The provider rejects the request.
-            AuthenticationError: The provider rejects the key.
-            ContextTooLongError: The conversation exceeds the model's context window.
-        """
+        """Send one request; the response is streamed if `on_text` is given."""
         try:
             return self._exchange(request, on_text, timeout)
         except ProviderError as error:

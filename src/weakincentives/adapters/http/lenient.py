@@ -7,7 +7,8 @@ from contextlib import closing
 from typing import Any, Protocol, cast
 
 from weakincentives.adapters.http.errors import Endpoint, incomplete_response
-from weakincentives.adapters.messages import Completion
+from weakincentives.adapters.messages import Completion, StopReason
+from weakincentives.runtime import TokenUsage
 
 MAX_STREAM = 64 * 1024 * 1024
 """Maximum bytes of a streamed response."""
@@ -19,6 +20,16 @@ MAX_DEPTH = 100
 """Maximum nesting of a response, so that later code can walk it recursively."""
 MAX_NODES = 500_000
 """Maximum objects and lists in a response: each takes far more memory than its text."""
+MESSAGE_STOP_REASONS: Mapping[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "paused",
+    "refusal": "refused",
+}
+"""The stop reasons of Anthropic's Messages API."""
 _MAX_COUNT = 10**15
 _MAX_DIGITS = 18  # of an integer that fits into 64 bits
 
@@ -110,6 +121,14 @@ def as_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value <= _MAX_COUNT else 0
+
+
+def message_usage(usage: Mapping[str, Any]) -> TokenUsage:
+    """Return a usage of Anthropic's Messages API, which counts cached tokens separately."""
+    cached = as_count(usage.get("cache_read_input_tokens"))
+    stored = as_count(usage.get("cache_creation_input_tokens"))
+    sent, received = (as_count(usage.get(f"{each}_tokens")) for each in ("input", "output"))
+    return TokenUsage(sent + cached + stored, received, cached, stored)
 
 
 def as_text(value: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from weakincentives.adapters.errors import ContextTooLongError, ProviderError
 from weakincentives.adapters.events import CompactionReason, ContextCompacted
-from weakincentives.adapters.loop.request import Model, ModelRequester
+from weakincentives.adapters.loop.request import ModelRequester, RunInput
 from weakincentives.adapters.messages import (
     AssistantMessage,
     CompletionRequest,
@@ -25,9 +25,7 @@ from weakincentives.adapters.messages import (
     ToolMessage,
     UserMessage,
 )
-from weakincentives.adapters.options import RunOptions
 from weakincentives.runtime import TokenUsage
-from weakincentives.runtime.session import Session
 from weakincentives.serde import encode
 
 KEPT_TURNS = 3
@@ -349,36 +347,26 @@ class Context:
 
     def __init__(
         self,
-        model: Model,
-        prompt_name: str,
+        run: RunInput[Any],
         tools: Sequence[ToolDefinition],
         *,
-        session: Session,
-        options: RunOptions,
-        summarizer: ModelRequester,
         on_usage: Callable[[TokenUsage], object],
-        read_only: Sequence[str] = (),
     ) -> None:
-        """Watch over the conversation with `model`.
+        """Watch over the conversation of a run.
 
         Args:
-            model: The model, whose window counts unless `options` have one.
-            prompt_name: The name of the prompt, for the event.
+            run: The run; its model's window counts, unless its options have one. Its session
+                gets a `ContextCompacted` for each compaction.
             tools: The tools that every request has.
-            session: Gets a `ContextCompacted` for each compaction.
-            options: The options of the run.
-            summarizer: Sends the requests for summaries.
-            on_usage: Called with the tokens of each such request; it may raise.
-            read_only: The tools that can simply be called again.
+            on_usage: Called with the tokens of each request for a summary; it may raise.
         """
-        self._model = model
-        self._prompt_name = prompt_name
+        self._run = run
         self._tool_tokens = estimate_tools(tools)
-        self._session = session
-        self._window = options.context_window or find_context_window(model.model)
-        self._summarizer = summarizer
+        self._window = run.options.context_window or find_context_window(run.model.model)
+        self._summarizer = ModelRequester(run)
         self._on_usage = on_usage
-        self._compaction = Compaction(read_only=frozenset(read_only))
+        read_only = frozenset(tool.name for tool in run.rendered.tools if tool.read_only)
+        self._compaction = Compaction(read_only=read_only)
         self._ratio = 1.0
 
     def prepare(self, messages: Sequence[Message], step: int) -> tuple[Message, ...]:
@@ -441,11 +429,9 @@ class Context:
         self._compaction = found
         after = found.apply(messages)
         if after != sent:
-            self._session.dispatch(
+            self._run.session.dispatch(
                 ContextCompacted(
-                    prompt_name=self._prompt_name,
-                    adapter=self._model.name,
-                    model=self._model.model,
+                    **self._run.event_fields,
                     step=step,
                     reason=reason,
                     window=window,
@@ -456,7 +442,6 @@ class Context:
                     summary=found.summary if found.end != before.end else "",
                     fits=self._count(after) <= window * _FULL,
                     usage=usage,
-                    session_id=self._session.session_id,
                 )
             )
         return after

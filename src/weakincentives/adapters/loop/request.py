@@ -1,12 +1,12 @@
 """One model request, with timeout, tracing, events and retries."""
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from weakincentives.adapters.errors import ProviderError, TransientError
-from weakincentives.adapters.events import RequestRetried, response_event
+from weakincentives.adapters.events import ModelResponded, RequestRetried
 from weakincentives.adapters.loop.timeout import OnText, RequestTimeoutError, TimedRequest
 from weakincentives.adapters.messages import (
     AssistantMessage,
@@ -17,8 +17,11 @@ from weakincentives.adapters.messages import (
     ToolMessage,
 )
 from weakincentives.adapters.options import RunLimits, RunOptions
+from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime import NO_TRACING, current_tracing, model_span, record_response
 from weakincentives.runtime.session import Session
+
+OutputT = TypeVar("OutputT")
 
 
 class Model(Protocol):
@@ -39,25 +42,72 @@ class Model(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RunInput(Generic[OutputT]):
+    """The input of a run, whichever loop drives it.
+
+    Args:
+        model: The model.
+        prompt: The prompt.
+        rendered: The rendered prompt.
+        session: Receives the events.
+        limits: What can end the run from outside.
+        options: The options.
+        messages: What follows the prompt.
+        on_text: Called with each piece of the model's text as it arrives.
+    """
+
+    model: Model
+    prompt: Prompt[OutputT]
+    rendered: RenderedPrompt[OutputT]
+    session: Session
+    limits: RunLimits
+    options: RunOptions
+    messages: Sequence[Message] = ()
+    on_text: OnText | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the prompt."""
+        return self.rendered.name or f"{self.rendered.ns}:{self.rendered.key}"
+
+    @property
+    def event_fields(self) -> dict[str, Any]:
+        """The fields that the events of all requests have."""
+        return {
+            "prompt_name": self.name,
+            "adapter": self.model.name,
+            "model": self.model.model,
+            "session_id": self.session.session_id,
+        }
+
+    def response_event(
+        self, completion: Completion, *, step: int, seconds: float
+    ) -> ModelResponded:
+        """Return the event for a completion."""
+        fields = self.event_fields
+        fields["model"] = completion.model or self.model.model
+        return ModelResponded(
+            **fields,
+            step=step,
+            text=completion.text,
+            tool_calls=tuple(call.name for call in completion.tool_calls),
+            stop_reason=completion.stop_reason,
+            usage=completion.usage,
+            duration_ms=seconds * 1000,
+        )
+
+
 class ModelRequester:
     """Sends the requests of one run."""
 
-    def __init__(
-        self,
-        model: Model,
-        prompt_name: str,
-        *,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-        on_text: OnText | None = None,
-    ) -> None:
-        """Send requests to `model` within `limits`; `on_text` receives the text as it arrives."""
-        self._model = model
-        self._prompt_name = prompt_name
-        self._session = session
-        self._limits = limits
-        self._options = options
+    def __init__(self, run: RunInput[Any], on_text: OnText | None = None) -> None:
+        """Send requests within the limits of a run; `on_text` receives the text as it arrives."""
+        self._run = run
+        self._model = run.model
+        self._session = run.session
+        self._limits = run.limits
+        self._options = run.options
         self._on_text = on_text
         self._step = 0
         self._duration = 0.0
@@ -93,17 +143,8 @@ class ModelRequester:
 
     def report(self, completion: Completion) -> None:
         """Emit `ModelResponded` for the last answer, which is part of the conversation by now."""
-        self._session.dispatch(
-            response_event(
-                completion,
-                prompt_name=self._prompt_name,
-                adapter=self._model.name,
-                model=self._model.model,
-                step=self._step,
-                duration_ms=self._duration * 1000,
-                session_id=self._session.session_id,
-            )
-        )
+        event = self._run.response_event(completion, step=self._step, seconds=self._duration)
+        self._session.dispatch(event)
 
     def _send_once(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
         model, clock = self._model, self._options.clock
@@ -170,15 +211,12 @@ class ModelRequester:
             raise error
         self._session.dispatch(
             RequestRetried(
-                prompt_name=self._prompt_name,
-                adapter=self._model.name,
-                model=self._model.model,
+                **self._run.event_fields,
                 step=self._step,
                 retry=retries + 1,
                 error=f"{type(error).__name__}: {error}",
                 delay=delay,
                 streamed_characters=streamed,
-                session_id=self._session.session_id,
             )
         )
         (policy.sleep or self._limits.cancellation.wait)(delay)

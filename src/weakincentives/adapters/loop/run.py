@@ -17,12 +17,10 @@ from weakincentives.adapters.errors import (
     OutputError,
     StepLimitError,
 )
-from weakincentives.adapters.events import emit_end, emit_start
 from weakincentives.adapters.loop.compaction import Context
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.loop.output import ExpectedOutput, expected_output, repair_request
-from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids
-from weakincentives.adapters.loop.timeout import OnText
+from weakincentives.adapters.loop.request import ModelRequester, RunInput, with_call_ids
 from weakincentives.adapters.messages import (
     NO_RESULT,
     AssistantMessage,
@@ -38,16 +36,16 @@ from weakincentives.adapters.messages import (
     UserMessage,
     attach_partial,
 )
-from weakincentives.adapters.options import RunLimits, RunOptions
-from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
+from weakincentives.prompt import RenderedPrompt, ToolContext
 from weakincentives.runtime import (
     ConversationStarted,
     MessageAdded,
+    PromptExecuted,
+    PromptRendered,
     TokenUsage,
     prompt_span,
     record_response,
 )
-from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")
@@ -118,36 +116,25 @@ class RunState:
 class PromptRun(ABC, Generic[OutputT]):
     """One run of a prompt: its span, its events, its tool calls, and its partial response."""
 
-    def __init__(
-        self,
-        adapter: Model,
-        prompt: Prompt[OutputT],
-        rendered: RenderedPrompt[OutputT],
-        state: RunState,
-        *,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-    ) -> None:
+    def __init__(self, run: RunInput[OutputT], state: RunState) -> None:
         """Prepare to run a rendered prompt; `state` collects what is done."""
-        self._adapter = adapter
-        self._rendered = rendered
+        rendered, session, limits, options = run.rendered, run.session, run.limits, run.options
+        self._input = run
         self._session = session
         self._limits = limits
         self._options = options
-        self._name: str = rendered.name or f"{rendered.ns}:{rendered.key}"
         self._state = state
         state.on_message = lambda message: session.dispatch(
             MessageAdded(message, session.session_id)
         )
         self._context = ToolContext(
-            prompt,
+            run.prompt,
             rendered,
-            adapter,
+            run.model,
             session,
             deadline=limits.deadline,
             budget_tracker=limits.tracker,
-            filesystem=prompt.filesystem(),
+            filesystem=run.prompt.filesystem(),
         )
         self._tool_definitions = tuple(
             ToolDefinition(tool.name, tool.description, tool.schema) for tool in rendered.tools
@@ -166,12 +153,11 @@ class PromptRun(ABC, Generic[OutputT]):
         """
         started = self._options.clock.monotonic()
         error: BaseException | None = None
-        session, state = self._session, self._state
-        with prompt_span(
-            self._name, session_id=session.session_id, text=self._rendered.text
-        ) as span:
+        session, state, text = self._session, self._state, self._input.rendered.text
+        with prompt_span(self._input.name, session_id=session.session_id, text=text) as span:
             session.dispatch(ConversationStarted(tuple(state.messages), session.session_id))
-            emit_start(session, self._rendered, adapter=self._adapter.name)
+            tools = tuple(each.name for each in self._tool_definitions)
+            session.dispatch(PromptRendered(**self._event_fields, text=text, tools=tools))
             try:
                 return self._response(self._answer())
             except BaseException as raised:
@@ -181,17 +167,29 @@ class PromptRun(ABC, Generic[OutputT]):
                 raise
             finally:
                 record_response(span, usage=state.usage, model=state.last.model)
-                emit_end(
-                    session,
-                    self._rendered,
-                    adapter=self._adapter.name,
-                    model=state.last.model or self._adapter.model,
-                    text=state.last.text,
-                    usage=state.usage,
-                    tool_calls=len(state.outcomes),
-                    seconds=self._options.clock.monotonic() - started,
-                    error=error,
+                session.dispatch(
+                    PromptExecuted(
+                        **self._event_fields,
+                        model=state.last.model or self._input.model.model,
+                        success=error is None,
+                        text=state.last.text,
+                        error=None if error is None else f"{type(error).__name__}: {error}",
+                        usage=state.usage,
+                        tool_calls=len(state.outcomes),
+                        duration_ms=(self._options.clock.monotonic() - started) * 1000,
+                    )
                 )
+
+    @property
+    def _event_fields(self) -> dict[str, Any]:
+        rendered = self._input.rendered
+        return {
+            "prompt_ns": rendered.ns,
+            "prompt_key": rendered.key,
+            "prompt_name": rendered.name,
+            "adapter": self._input.model.name,
+            "session_id": self._session.session_id,
+        }
 
     @abstractmethod
     def _answer(self) -> Any:
@@ -209,7 +207,7 @@ class PromptRun(ABC, Generic[OutputT]):
     def _response(self, output: Any) -> PromptResponse[OutputT]:
         state = self._state
         return PromptResponse(
-            self._name,
+            self._input.name,
             state.last.text,
             output,
             tuple(state.outcomes.values()),
@@ -223,48 +221,16 @@ class PromptRun(ABC, Generic[OutputT]):
 class AgentLoop(PromptRun[OutputT]):
     """Our own loop: one request per step, then the tool calls of the answer."""
 
-    def __init__(
-        self,
-        model: Model,
-        prompt: Prompt[OutputT],
-        rendered: RenderedPrompt[OutputT],
-        *,
-        session: Session,
-        limits: RunLimits,
-        options: RunOptions,
-        messages: Sequence[Message] = (),
-        on_text: OnText | None = None,
-    ) -> None:
-        """Prepare to run a rendered prompt; `messages` follow it."""
-        self._expected = expected_output(rendered)
-        text = _prompt_text(rendered, None if model.native_output else self._expected)
-        super().__init__(
-            model,
-            prompt,
-            rendered,
-            RunState(_first_messages(text, messages)),
-            session=session,
-            limits=limits,
-            options=options,
-        )
+    def __init__(self, run: RunInput[OutputT]) -> None:
+        """Prepare to run a rendered prompt."""
+        self._expected = expected_output(run.rendered)
+        text = _prompt_text(run.rendered, None if run.model.native_output else self._expected)
+        super().__init__(run, RunState(_first_messages(text, run.messages)))
         self._output_retries = 0
         self._parts: list[str] = []
         """The parts of the answer so far, which was cut off or empty after each of them."""
-        self._requester = ModelRequester(
-            model, self._name, session=session, limits=limits, options=options, on_text=on_text
-        )
-        self._sent = Context(
-            model,
-            self._name,
-            self._tool_definitions,
-            session=session,
-            options=options,
-            summarizer=ModelRequester(
-                model, self._name, session=session, limits=limits, options=options
-            ),
-            on_usage=self._record_extra_usage,
-            read_only=[tool.name for tool in rendered.tools if tool.read_only],
-        )
+        self._requester = ModelRequester(run, run.on_text)
+        self._sent = Context(run, self._tool_definitions, on_usage=self._record_extra_usage)
 
     def _answer(self) -> Any:
         for _ in range(self._options.max_steps):
