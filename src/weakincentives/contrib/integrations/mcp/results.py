@@ -23,8 +23,7 @@ from weakincentives.contrib.tools.handlers.binary import parse_picture
 from weakincentives.contrib.tools.handlers.render import format_size
 from weakincentives.contrib.tools.shell.kept_output import OutputSpool
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import Media, ToolResult
-from weakincentives.prompt.digest import quote_data
+from weakincentives.prompt import Media, ToolResult, quote_data
 from weakincentives.serde import SerdeError, decode, encode
 
 FRAME = "mcp-result"
