@@ -5,15 +5,17 @@ a slice that is filled when a section is bound to a session (D8) and not at the 
 offer `move_file` beside the seven tools of the specifications.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weakincentives.adapters import ToolCall, ToolExecutor
+from weakincentives.adapters import ScriptedAdapter, ToolCall, ToolExecutor
 from weakincentives.contrib.tools import (
     FILESYSTEM_TOOLS,
+    FilesystemSection,
     HostMount,
     HostWorkspaceSection,
     VfsSection,
@@ -21,7 +23,7 @@ from weakincentives.contrib.tools import (
     WorkspaceSection,
 )
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext
 from weakincentives.runtime.events import InProcessEventBus
 from weakincentives.runtime.session import Session, dump_session_tree, load_session, select_latest
@@ -155,6 +157,34 @@ def test_003_coordinated_snapshots(tmp_path: Path, kind: type[VfsSection]):
     assert section.filesystem.read("code.py").content == "v1"
     assert session[SomeSlice].all() == (SomeSlice(1),)
     section.close()
+
+
+class Mounted(FilesystemSection):
+    """A section of 003, which keeps its arguments under these names."""
+
+    def __init__(self, *, mounts: Sequence[HostMount] = (), **kwargs: Any) -> None:
+        self._mounts = mounts
+        super().__init__(
+            title="Virtual Filesystem",
+            key="vfs",
+            template="Files.",
+            tools=FILESYSTEM_TOOLS,
+            **kwargs,
+        )
+
+    def _create_backend(self) -> Filesystem:
+        return InMemoryFilesystem(self._mounts)
+
+
+def test_003_subclass_creates_its_backend_from_its_own_arguments(tmp_path: Path):
+    section = Mounted(mounts=(HostMount("src"),), snapshot_dir=tmp_path / "kept")
+    assert section.filesystem.exists("src/main.py")
+    section.snapshots.snapshot("mounted")
+    script = [ToolCall("rm", {"path": "src"}), "Done."]
+    ScriptedAdapter(script).evaluate(Prompt(ns="a", key="b", sections=[section]), session=Session())
+    assert not section.filesystem.exists("src")
+    section.snapshots.rollback("mounted")
+    assert section.filesystem.exists("src/main.py")
 
 
 def test_003_resuming_with_a_different_backend(tmp_path: Path):

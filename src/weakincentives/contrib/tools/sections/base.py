@@ -202,7 +202,7 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
             settings = replace(settings, ascii_paths=ascii_paths)
         self._session = session
         self._provided = filesystem
-        self._mounts = check_items(owner, "mounts", mounts, HostMount)
+        self._host_mounts = check_items(owner, "mounts", mounts, HostMount)
         self._roots = allowed_host_roots
         self._dialect: DialectName = dialect
         self._settings = settings
@@ -350,12 +350,14 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
             self._unsubscribe = self._session.bus.subscribe(SessionReset, self._on_reset)
 
     def _mount(self, backend: Filesystem) -> None:
-        if not self._mounts:
+        if not self._host_mounts:
             return
         with self._open_writable(backend) as files:
             if not isinstance(files, Mountable):
                 raise TypeError(f"{type(files).__name__} does not support mounts")
-            self._reports = files.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
+            self._reports = files.hydrate_all_from_host(
+                self._host_mounts, allowed_roots=self._roots
+            )
 
     def _on_reset(self, event: SessionReset) -> None:
         session, backend = self._session, self._backend
