@@ -25,7 +25,7 @@ from weakincentives.sandbox import (
     create_sandbox,
     prune_sandboxes,
 )
-from weakincentives.sandbox.container import PodmanSandboxConfig, engine
+from weakincentives.sandbox.container import Container, PodmanSandboxConfig, engine
 from weakincentives.sandbox.podman import PodmanSandbox
 
 
@@ -534,6 +534,7 @@ def test_a_config_leaves_to_the_environment_what_it_does_not_set(
     assert (found.base_url, found.connection) == ("the PODMAN_BASE_URL", "the PODMAN_CONNECTION")
     assert (found.identity, found.memory) == ("the PODMAN_IDENTITY", 2**28)
     assert (found.cache_directory, found.image) == (tmp_path, "localhost/mine")
+    assert Container(PodmanSandboxConfig(), None).image == "localhost/mine"
     given = PodmanSandboxConfig(base_url="unix:///s", identity="k", cache="/c", image="i")
     assert given.with_environment() == given
     assert not PodmanSandboxConfig(connection="").with_environment().is_remote

@@ -13,6 +13,7 @@ from weakincentives.sandbox.container.engine import (
     WORKSPACE,
     PodmanEngine,
     PodmanSandboxConfig,
+    configure,
     engine_error,
     is_image_missing,
     missing_image_error,
@@ -57,12 +58,13 @@ class Container:
         """Start nothing yet.
 
         Args:
-            config: The engine, the image and the limits.
+            config: The engine, the image and the limits; what it leaves unset comes from the
+                environment.
             workspace: The host's directory to bind; None for an empty workspace inside.
             readable: Other paths of the host to bind, read-only.
             untrusted: Directories in which podman is not looked for.
         """
-        self._config = config
+        self._config = config = configure(config)
         self._engine = PodmanEngine(config, untrusted)
         self._workspace = workspace
         self._readable = tuple(readable)
