@@ -164,7 +164,7 @@ def test_the_limit_counts_characters_of_text_and_bytes_of_base64(workspace: Work
     long = base64.b64encode(bytes(MAX_WRITE_LENGTH)).decode()
     workspace.done(WriteFileParams("bytes", long, encoding="base64"))
     too_long = base64.b64encode(bytes(MAX_WRITE_LENGTH + 1)).decode()
-    assert "48001" in workspace.refused(WriteFileParams("more", too_long, encoding="base64"))
+    assert "48001 bytes" in workspace.refused(WriteFileParams("more", too_long, encoding="base64"))
 
 
 def test_parts_are_written_one_after_the_other(workspace: Workspace):

@@ -174,9 +174,14 @@ def write_limit(context: HandlerContext) -> int:
 
 
 def ensure_within_limit(
-    context: HandlerContext, path: str, length: int, *, is_edit: bool = False
+    context: HandlerContext,
+    path: str,
+    length: int,
+    *,
+    unit: str = "characters",
+    is_edit: bool = False,
 ) -> None:
-    """Check that one call may write so many characters, or add them to a file.
+    """Check that one call may write so many characters or bytes, or add them to a file.
 
     Raises:
         LimitExceededError: There are too many; the message says how to write in parts.
@@ -185,7 +190,7 @@ def ensure_within_limit(
     if length <= limit:
         return
     text = (
-        f"Content for {format_path(path)!r} has {length} characters; one call may write at most"
+        f"Content for {format_path(path)!r} has {length} {unit}; one call may write at most"
         f" {limit}. Nothing was written."
     )
     appending = format_supported_call(context, WriteFileParams(path, "", "append"), "mode")

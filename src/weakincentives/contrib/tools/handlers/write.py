@@ -41,7 +41,8 @@ def write_file(
         raise errors.is_directory_error(context, path)
     as_bytes = request.encoding == "base64"
     data = _decode_content(request)
-    errors.ensure_within_limit(context, path, len(data) if as_bytes else len(request.content))
+    length, unit = (len(data), "bytes") if as_bytes else (len(request.content), "characters")
+    errors.ensure_within_limit(context, path, length, unit=unit)
     with errors.explain_errors(context, path):
         before = _read_old(fs, path, request.mode)
         if before is not None and request.mode == "overwrite" and not as_bytes:
@@ -54,10 +55,10 @@ def write_file(
             fs.write(path, request.content, mode=request.mode)
     size = fs.stat(path).size_bytes
     value = WriteFileResult(path, request.mode, before is None, len(data), size)
-    length = render.format_count(len(data), "byte")
+    written = render.format_count(len(data), "byte")
     if not as_bytes:
-        length = f"{render.format_count(render.count_lines(data), 'line')}, {length}"
-    text = _render_write(value, length, data, before, context)
+        written = f"{render.format_count(render.count_lines(data), 'line')}, {written}"
+    text = _render_write(value, written, data, before, context)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
