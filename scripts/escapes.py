@@ -255,6 +255,12 @@ print('yes')
         printed_yes,
     ),
     Escape(
+        "read what the kernel tells its root user about memory",
+        "print('yes' if any(len(open(f'/proc/{each}', 'rb').read(8)) == 8 for each in"
+        " ('slabinfo', 'vmallocinfo', 'pagetypeinfo', 'kpagecount')) else '')",
+        printed_yes,
+    ),
+    Escape(
         "mount a file system",
         _SYSCALL + "print('yes' if reaches(165, 40, b'n', b'/no/such', b'tmpfs', 0, 0) else '')",
         printed_yes,

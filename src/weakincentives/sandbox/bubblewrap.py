@@ -52,6 +52,7 @@ from weakincentives.sandbox.seccomp import (
 )
 from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
+    KERNEL_FILES,
     SYSTEM_DIRECTORIES,
     can_read,
     find_program,
@@ -482,7 +483,11 @@ def _system_arguments() -> list[str]:
 
 
 def _kernel_arguments() -> list[str]:
-    return _bind_arguments(_KERNEL_SETTINGS) if os.geteuid() == 0 else []
+    if os.geteuid():
+        return []
+    hidden = (each for each in KERNEL_FILES if can_read(each))
+    masks = (word for each in hidden for word in ("--ro-bind", os.devnull, each))
+    return [*_bind_arguments(_KERNEL_SETTINGS), *masks]
 
 
 def _bind_arguments(paths: Iterable[str]) -> list[str]:
