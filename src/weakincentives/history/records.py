@@ -9,7 +9,6 @@ that it is done; the slots then hold what it displaced.
 
 import errno
 import os
-import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +20,10 @@ from weakincentives.posix import (
     RESERVED_PREFIX,
     MountPoints,
     fault_point,
+    is_own,
     is_owner_gone,
     join,
-    owner_name,
+    owner_in,
     remove_tree,
     sync_directory,
     write_all,
@@ -38,7 +38,6 @@ Ending: TypeAlias = Literal["committed", "rolled back"]
 
 PREFIX = f"{RESERVED_PREFIX}change-"
 """The beginning of the name of every staging directory."""
-_NAME = re.compile(re.escape(PREFIX) + r"([0-9a-f]+-[0-9]+-[0-9]+-[0-9a-f]+)")
 _RECORD, _NEW_RECORD, _IGNORE = "record", "record.new", ".gitignore"
 _PHASES: dict[bytes, Phase] = {b"c": "changing", b"r": "reverting", b"d": "done"}
 _VERSION = 1
@@ -234,7 +233,7 @@ class Staging:
 def find_staging(tree: LiveTree) -> list[str]:
     """Return the names of all staging directories in the root, of any process; read-only."""
     return sorted(
-        name for name, is_directory in tree.names("") if is_directory and _NAME.fullmatch(name)
+        name for name, is_directory in tree.names("") if is_directory and owner_in(name, PREFIX)
     )
 
 
@@ -244,9 +243,7 @@ def is_abandoned(name: str) -> bool:
     A process in another pid namespace may be: then it is not.
     """
     owner = name.removeprefix(PREFIX)
-    if owner.rpartition("-")[0] == owner_name().rpartition("-")[0]:  # this process
-        return owner not in _active
-    return is_owner_gone(owner) is True
+    return owner not in _active if is_own(owner) else is_owner_gone(owner) is True
 
 
 def _read_record(tree: LiveTree, name: str) -> tuple[Phase, bytes]:

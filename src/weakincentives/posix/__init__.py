@@ -52,14 +52,13 @@ from weakincentives.posix.lines import read_lines as read_lines
 from weakincentives.posix.paths import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import is_hidden as is_hidden
-from weakincentives.posix.paths import is_journal as is_journal
-from weakincentives.posix.paths import is_orphan as is_orphan
+from weakincentives.posix.paths import is_own as is_own
 from weakincentives.posix.paths import is_owner_gone as is_owner_gone
 from weakincentives.posix.paths import is_temporary as is_temporary
 from weakincentives.posix.paths import is_within as is_within
 from weakincentives.posix.paths import join as join
-from weakincentives.posix.paths import journal_name as journal_name
 from weakincentives.posix.paths import os_error as os_error
+from weakincentives.posix.paths import owner_in as owner_in
 from weakincentives.posix.paths import owner_name as owner_name
 from weakincentives.posix.paths import parent_of as parent_of
 from weakincentives.posix.paths import parents_of as parents_of

@@ -25,10 +25,7 @@ MAX_DISPLAYED = 1_000  # characters of a path in an error message
 RESERVED_PREFIX = ".wink-tmp-"
 """The prefix of our temporary names: writes in progress, and leftovers of killed writers."""
 _MAX_FOREIGN_AGE = 3600.0  # seconds; an older name from another pid namespace is a leftover
-_OWNER = r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+"
-_TEMPORARY = re.compile(re.escape(RESERVED_PREFIX) + _OWNER)
-_JOURNAL_PREFIX = f"{RESERVED_PREFIX}journal-"
-_JOURNAL = re.compile(re.escape(_JOURNAL_PREFIX) + _OWNER)
+_OWNER = re.compile(r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+")
 _numbers = count()
 
 
@@ -121,38 +118,15 @@ def is_hidden(path: str) -> bool:
     return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
 
 
-def journal_name() -> str:
-    """Return a unique name for a journal."""
-    return _JOURNAL_PREFIX + temporary_name().removeprefix(RESERVED_PREFIX)
-
-
-def is_journal(name: str) -> bool:
-    """Return whether `name` is the name of a journal."""
-    return _JOURNAL.fullmatch(name) is not None
-
-
-def is_orphan(journal: str, *, live: bool) -> bool | None:
-    """Return whether no process will finish a journal; None if that is unknown.
-
-    `live` says whether this process still uses it, which its name alone does not tell.
-    """
-    match = _JOURNAL.fullmatch(journal)
-    if match is None or live:
-        return False
-    if journal.startswith(_JOURNAL_PREFIX + _own_prefix(os.getpid()).removeprefix(RESERVED_PREFIX)):
-        return True
-    return _is_gone(match)
-
-
 def is_leftover(name: str, age: float) -> bool:
     """Return whether the process that created `name`, `age` seconds old, has ended.
 
     A name that has the prefix but not our form is a user's file, never a leftover.
     """
-    match = _TEMPORARY.fullmatch(name)
-    if match is None:
+    owner = owner_in(name, RESERVED_PREFIX)
+    if not owner:
         return False
-    gone = _is_gone(match)
+    gone = is_owner_gone(owner)
     return age > _MAX_FOREIGN_AGE if gone is None else gone
 
 
@@ -161,14 +135,22 @@ def owner_name() -> str:
     return temporary_name().removeprefix(RESERVED_PREFIX)
 
 
+def owner_in(name: str, prefix: str) -> str:
+    """Return the `owner_name` that follows a prefix; empty if a name has another form."""
+    owner = name.removeprefix(prefix)
+    return owner if owner != name and _OWNER.fullmatch(owner) else ""
+
+
+def is_own(owner: str) -> bool:
+    """Return whether this process has made an `owner_name`."""
+    return owner.startswith(_own_prefix(os.getpid()).removeprefix(RESERVED_PREFIX))
+
+
 def is_owner_gone(owner: str) -> bool | None:
     """Return whether the process with this `owner_name` has ended; None if that is unknown."""
-    match = _TEMPORARY.fullmatch(RESERVED_PREFIX + owner)
-    return None if match is None else _is_gone(match)
-
-
-def _is_gone(match: re.Match[str]) -> bool | None:
-    """Return whether the process that owns a name has ended; None if that is unknown."""
+    match = _OWNER.fullmatch(owner)
+    if match is None:
+        return None
     namespace, pid, start = match.groups()
     if namespace != _namespace():
         return None

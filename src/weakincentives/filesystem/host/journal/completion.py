@@ -23,7 +23,7 @@ from weakincentives.filesystem.host.journal.records import (
     JournalDirectory,
     Record,
     find_journals,
-    is_live,
+    is_gone,
 )
 from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.savepoints import SavepointError
@@ -43,7 +43,7 @@ from weakincentives.history import (
     open_nothing,
     read_state,
 )
-from weakincentives.posix import RootedDirectory, fault_point, is_orphan, remove, sync_filesystem
+from weakincentives.posix import RootedDirectory, fault_point, remove, sync_filesystem
 
 _FOREIGN_AGE = 60.0  # seconds after which an idle journal of another pid namespace is taken over
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process that recovers the same journal
@@ -128,8 +128,8 @@ class Completion:
             engine.keep(_operation(journal, record), fact)
 
     def _recover(self, name: str) -> None:
-        is_gone = is_orphan(name, live=is_live(name))
-        if is_gone is False:
+        has_ended = is_gone(name)
+        if has_ended is False:
             return
         try:
             journal = JournalDirectory(self.root.descriptor, name, durable=self.durable)
@@ -140,7 +140,7 @@ class Completion:
         try:
             if not _is_private(journal.stats):
                 _log.warning("Ignored %r, a journal that another user can write", name)
-            elif _lock_if_unused(journal, is_gone=is_gone) and journal.read():
+            elif _lock_if_unused(journal, has_ended=has_ended) and journal.read():
                 is_waiting = journal.is_released
                 if is_waiting:
                     self.finish(journal)
@@ -345,16 +345,16 @@ def _is_private(stats: Sequence[os.stat_result]) -> bool:
     )
 
 
-def _lock_if_unused(journal: JournalDirectory, *, is_gone: bool | None) -> bool:
+def _lock_if_unused(journal: JournalDirectory, *, has_ended: bool | None) -> bool:
     """Lock a journal that nobody uses; wait for another process that is recovering it.
 
-    `is_gone` is None if its process belongs to another pid namespace.
+    `has_ended` is None if its process belongs to another pid namespace.
     """
     if len(journal.stats) == 1:
-        return is_gone is True
-    if is_gone is None and time.time() - journal.stats[1].st_mtime < _FOREIGN_AGE:
+        return has_ended is True
+    if has_ended is None and time.time() - journal.stats[1].st_mtime < _FOREIGN_AGE:
         return False
-    end = time.monotonic() + (_LOCK_TIMEOUT if is_gone else 0)
+    end = time.monotonic() + (_LOCK_TIMEOUT if has_ended else 0)
     while not journal.lock():
         if time.monotonic() >= end:
             return False

@@ -21,12 +21,15 @@ from typing import Literal, TypeAlias
 from weakincentives.filesystem.paths import PathEscapeError, normalize_path
 from weakincentives.history import EntryState, LiveTree, Place, exists
 from weakincentives.posix import (
+    RESERVED_PREFIX,
     RootedDirectory,
     fault_point,
     is_hidden,
-    is_journal,
+    is_own,
+    is_owner_gone,
     join,
-    journal_name,
+    owner_in,
+    owner_name,
     parent_of,
     read_range,
     remove,
@@ -42,6 +45,8 @@ RecordKind: TypeAlias = Literal[
 ]  # fmt: skip
 SLOT_KINDS = frozenset({"put", "again", "removed"})
 """The records after whose change the slot has the entry before."""
+PREFIX = f"{RESERVED_PREFIX}journal-"
+"""The beginning of the name of every journal."""
 _MAGIC = b"wink-journal "
 _HEADER = _MAGIC + b"3"
 _COMMITS = re.compile(r"[0-9a-f]{40}:[0-9a-f]{40}")
@@ -117,7 +122,7 @@ class JournalDirectory:
     @classmethod
     def create(cls, root: int, *, durable: bool) -> "JournalDirectory":
         """Create a journal in `root`, and lock it."""
-        name = journal_name()
+        name = PREFIX + owner_name()
         os.mkdir(name, 0o700, dir_fd=root)
         try:
             fault_point("journal.made")
@@ -319,7 +324,7 @@ _live: "weakref.WeakValueDictionary[str, JournalDirectory]" = weakref.WeakValueD
 def find_journals(root: RootedDirectory) -> list[str]:
     """Return the names of all journals in a directory, of any process, the latest first."""
     with closing(LiveTree(root)) as tree:
-        names = [name for name, _ in tree.names("") if is_journal(name)]
+        names = [name for name, _ in tree.names("") if owner_in(name, PREFIX)]
         stats = [(tree.stat(name), name) for name in names]
         found = [(each.st_mtime, name) for each, name in stats if each is not None]
         return [name for _, name in sorted(found, reverse=True)]
@@ -350,9 +355,10 @@ def _read_journal(root: RootedDirectory, name: str) -> Sequence[Record]:
         return ()  # it has just ended, or is unreadable
 
 
-def is_live(name: str) -> bool:
-    """Return whether this process uses the journal `name`."""
-    return name in _live
+def is_gone(name: str) -> bool | None:
+    """Return whether the process that uses a journal has ended; None if that is unknown."""
+    owner = name.removeprefix(PREFIX)
+    return name not in _live if is_own(owner) else is_owner_gone(owner)
 
 
 def _close_all(descriptors: list[int]) -> None:
