@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -34,7 +35,7 @@ from weakincentives.posix import defer_interrupts, fault_point, open_regular
 _PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
 _NAME_SIZE = len("pack-") + 40
 _MAX_ATTEMPTS = 10
-_LOOSE_HEADER = re.compile(rb"((?:%s) ([0-9]+))\0" % "|".join(KINDS.values()).encode())
+_LOOSE_HEADER = re.compile(rb"(%s) ([0-9]+)\0" % "|".join(KINDS.values()).encode())
 _LOOSE_START = 1024  # bytes of a loose object that contain its header
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it
 _ID = re.compile(r"[0-9a-f]{40}")
@@ -46,6 +47,21 @@ _WRONG_ID = "its content has another id"
 _log = logging.getLogger(__name__)
 
 
+class _LooseFile:
+    """The file of a loose object; it is closed with the last reader."""
+
+    def __init__(self, path: Path) -> None:
+        self._name = path.name
+        self._descriptor = open_regular(path)[0]
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        if not data:
+            raise PackError(f"Object file ends too early: {self._name!r}")
+        return data
+
+
 def loose_stream(path: Path) -> Stream:
     """Return a stream of the loose object in a file; it is never held in memory.
 
@@ -53,34 +69,19 @@ def loose_stream(path: Path) -> Stream:
         FileNotFoundError: It does not exist.
         PackError: The object is damaged; also while its chunks are read.
     """
-    chunks = _inflate_file(path)
-    kind, _, size = next(chunks).decode().partition(" ")
-    return Stream(kind, int(size), chunks)
-
-
-def _inflate_file(path: Path) -> Iterator[bytes]:
-    """Yield the header of a loose object, then its content in chunks."""
-    with os.fdopen(open_regular(path)[0], "rb", buffering=0) as file:
-
-        def read(offset: int, size: int) -> bytes:
-            data = os.pread(file.fileno(), size, offset)
-            if not data:
-                raise PackError(f"Object file ends too early: {path.name!r}")
-            return data
-
-        try:
-            start = zlib.decompressobj().decompress(read(0, _LOOSE_START), _MAX_HEADER)
-        except zlib.error as error:
-            raise PackError(f"Object file is damaged: {path.name!r}: {error}") from None
-        match = _LOOSE_HEADER.match(start)
-        if match is None:
-            raise PackError(f"Object file is damaged: {path.name!r}")
-        yield match[1]
-        chunks = iter(Inflater(read, 0, match.end() + int(match[2])))
-        first = next(chunks)[match.end() :]
-        if first:
-            yield first
-        yield from chunks
+    file = _LooseFile(path)
+    try:
+        start = zlib.decompressobj().decompress(file.read(0, _LOOSE_START), _MAX_HEADER)
+    except zlib.error as error:
+        raise PackError(f"Object file is damaged: {path.name!r}: {error}") from None
+    match = _LOOSE_HEADER.match(start)
+    if match is None:
+        raise PackError(f"Object file is damaged: {path.name!r}")
+    header, size = match.end(), int(match[2])
+    inflater = Inflater(file.read, 0, header + size)
+    while header:
+        header -= len(inflater.read_chunk(header))
+    return Stream(match[1].decode(), size, iter(inflater), inflater)
 
 
 class ObjectError(WinkError, ValueError):

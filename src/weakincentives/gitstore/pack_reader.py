@@ -148,8 +148,8 @@ class Inflater:
         while chunk := self.read_chunk():
             yield chunk
 
-    def read_chunk(self) -> bytes:
-        """Return the next chunk; empty at the end.
+    def read_chunk(self, most: int = CHUNK_SIZE) -> bytes:
+        """Return the next chunk, of up to `most` bytes; empty at the end.
 
         Raises:
             PackError: The object is damaged.
@@ -159,7 +159,7 @@ class Inflater:
                 self._data = self._read(self._at, self._max_read)
                 self._at += len(self._data)
             try:
-                chunk = self._engine.decompress(self._data, min(self._left + 1, CHUNK_SIZE))
+                chunk = self._engine.decompress(self._data, min(self._left + 1, most))
             except zlib.error as error:
                 raise PackError(f"Pack is damaged before {self._at}: {error}") from None
             self._data = self._engine.unconsumed_tail

@@ -120,17 +120,9 @@ class ArchiveFilesystem(ReadableFilesystem):
         node = self._find(path)
         if not isinstance(node, ArchivedFolder):
             raise os_error(errno.ENOTDIR, path)
-        files: list[str] = []
-        directories: list[str] = []
-        links: list[str] = []
-        for name, child in node.children.items():
-            if isinstance(child, ArchivedFile):
-                files.append(name)
-            elif isinstance(child, ArchivedFolder):
-                directories.append(name)
-            else:
-                links.append(name)
-        return Children(files, directories, links)
+        nodes = node.children.items()
+        kinds = ArchivedFile, ArchivedFolder, ArchivedLink
+        return Children(*([name for name, each in nodes if type(each) is kind] for kind in kinds))
 
     def _open(self, path: str) -> Content:
         node = self._find(path)

@@ -18,6 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import TransactionalFilesystem
@@ -70,6 +71,8 @@ from weakincentives.posix import (
     temporary_name,
     write_all,
 )
+
+T = TypeVar("T")
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _HAS_BIRTH_TIME = hasattr(os.stat_result, "st_birthtime")
@@ -377,66 +380,58 @@ class HostFilesystem(TransactionalFilesystem):
             (lambda: self._hash_if_unchanged(path, found)) if is_file else None,
         )
 
-    def _children(self, path: str) -> Children:
-        with self._listing_lock:
-            descriptor = self._open_visible(path)
-            try:
-                return self._list(descriptor)
-            finally:
-                os.close(descriptor)
+    def _scan(self, path: str, read: Callable[[int, "list[os.DirEntry[str]]"], T]) -> T:
+        """Return what `read` makes of an open directory and of the visible entries in it.
 
-    def _list(self, descriptor: int) -> Children:
-        """Return the names in an open directory; remove temporary files of dead processes."""
-        with os.scandir(descriptor) as entries:
-            children, hidden = _group_by_kind(entries)
-        if hidden:
-            self._remove_leftovers(descriptor, hidden)
-        return children
-
-    def _stats(self, path: str) -> dict[str, FileStat]:
-        prefix = path + "/" if path else ""
-        stats: dict[str, FileStat] = {}
+        Temporary files of dead processes are removed.
+        """
         with self._listing_lock:
             descriptor = self._open_visible(path)
             try:
                 with os.scandir(descriptor) as entries:
                     listed = list(entries)
                 hidden = [each.name for each in listed if each.name.startswith(RESERVED_PREFIX)]
-                for entry in listed:
-                    name = entry.name
-                    if hidden and name in hidden:
-                        continue
-                    try:
-                        found = entry.stat(follow_symlinks=False), None
-                        if stat.S_ISLNK(found[0].st_mode):
-                            found = stat_entry(descriptor, name)
-                    except FileNotFoundError:
-                        continue  # removed since it was listed
-                    except OSError as error:
-                        raise self._directory.explain_error(error, prefix + name) from None
-                    stats[name] = self._describe(prefix + name, *found)
                 if hidden:
+                    listed = [each for each in listed if not is_temporary(each.name)]
                     self._remove_leftovers(descriptor, hidden)
+                return read(descriptor, listed)
             finally:
                 os.close(descriptor)
-        return stats
+
+    def _children(self, path: str) -> Children:
+        return self._scan(path, _group_by_kind)
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        prefix = path + "/" if path else ""
+
+        def read(descriptor: int, entries: "list[os.DirEntry[str]]") -> dict[str, FileStat]:
+            stats: dict[str, FileStat] = {}
+            for entry in entries:
+                name = entry.name
+                try:
+                    found = entry.stat(follow_symlinks=False), None
+                    if stat.S_ISLNK(found[0].st_mode):
+                        found = stat_entry(descriptor, name)
+                except FileNotFoundError:
+                    continue  # removed since it was listed
+                except OSError as error:
+                    raise self._directory.explain_error(error, prefix + name) from None
+                stats[name] = self._describe(prefix + name, *found)
+            return stats
+
+        return self._scan(path, read)
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         prefix = path + "/" if path else ""
-        with self._listing_lock:
-            descriptor = self._open_visible(path)
-            try:
-                with os.scandir(descriptor) as entries:
-                    found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
-                hidden = [name for name, _ in found if name.startswith(RESERVED_PREFIX)]
-                if hidden:
-                    found = [pair for pair in found if not is_temporary(pair[0])]
-                    self._remove_leftovers(descriptor, hidden)
-                check_time("List")
-                listed = [_file_entry(entry, name, prefix + name) for name, entry in found[:limit]]
-            finally:
-                os.close(descriptor)
-        return Results(filter(None, listed), reason="entry limit" if len(found) > limit else None)
+
+        def read(_: int, entries: "list[os.DirEntry[str]]") -> Results[FileEntry]:
+            found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
+            check_time("List")
+            listed = [_file_entry(entry, name, prefix + name) for name, entry in found[:limit]]
+            reason = "entry limit" if len(found) > limit else None
+            return Results(filter(None, listed), reason=reason)
+
+        return self._scan(path, read)
 
     def _open(self, path: str) -> HostFile:
         if is_hidden(path):
@@ -709,26 +704,22 @@ class HostFilesystem(TransactionalFilesystem):
             return None
 
 
-def _group_by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]]:
-    """Return the names in a directory by kind, and the reserved ones."""
+def _group_by_kind(_: int, entries: "list[os.DirEntry[str]]") -> Children:
+    """Return the names in a directory by kind."""
     files: list[str] = []
     directories: list[str] = []
     symlinks: list[str] = []
     specials: list[str] = []
-    hidden: list[str] = []
     for entry in entries:
-        name = entry.name
-        if name.startswith(RESERVED_PREFIX):
-            hidden.append(name)
-        elif entry.is_file(follow_symlinks=False):
-            files.append(name)
+        if entry.is_file(follow_symlinks=False):
+            files.append(entry.name)
         elif entry.is_dir(follow_symlinks=False):
-            directories.append(name)
+            directories.append(entry.name)
         elif entry.is_symlink():
-            symlinks.append(name)
+            symlinks.append(entry.name)
         else:
-            specials.append(name)
-    return Children(files, directories, symlinks, specials), hidden
+            specials.append(entry.name)
+    return Children(files, directories, symlinks, specials)
 
 
 def _file_entry(entry: "os.DirEntry[str]", name: str, path: str) -> FileEntry | None:

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
 from copy import copy
 from functools import partial
 from typing import Self
@@ -32,7 +31,9 @@ from weakincentives.gitstore import (
     CHUNK_SIZE,
     DIRECTORY,
     EXECUTABLE,
+    FILE,
     LINK,
+    Inflater,
     ObjectError,
     ObjectStore,
     PackError,
@@ -60,9 +61,13 @@ def open_blob(objects: ObjectStore, blob: str) -> Content:
     Raises:
         ObjectError: It is missing, damaged or not a blob. Reading may raise this too.
     """
-    if objects.size_of(blob) <= CHUNK_SIZE:
-        return BytesContent(read_blob(objects, blob))
-    return _LargeBlob(objects, blob)
+    if objects.size_of(blob) > CHUNK_SIZE:
+        found = objects.stream(blob)
+        if found.kind != "blob":
+            raise ObjectError(f"Object is a {found.kind}, not a blob: {blob!r}")
+        if found.inflater is not None:  # else git made it a delta, which is read as a whole
+            return _LargeBlob(found.inflater, found.size, blob)
+    return BytesContent(read_blob(objects, blob))
 
 
 class _LargeBlob(StreamedContent):
@@ -73,15 +78,11 @@ class _LargeBlob(StreamedContent):
 
     __slots__ = ("_blob", "_digest", "_hashed")
 
-    def __init__(self, objects: ObjectStore, blob: str) -> None:
-        found = objects.stream(blob)
-        if found.kind != "blob":
-            raise ObjectError(f"Object is a {found.kind}, not a blob: {blob!r}")
-        super().__init__(found.inflater or _LooseStream(objects, blob), found.size)
+    def __init__(self, inflater: Inflater, size: int, blob: str) -> None:
+        super().__init__(inflater, size)
         self._blob = blob
         self._hashed = 0
-        header = b"blob %d\0" % found.size
-        self._digest = hashlib.sha1(header, usedforsecurity=False)
+        self._digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
     def _next_chunk(self) -> bytes:
         try:
@@ -98,29 +99,6 @@ class _LargeBlob(StreamedContent):
                     f"Object is damaged: {self._blob!r}: its content does not match the id"
                 )
         return piece
-
-
-class _LooseStream:
-    """The chunks of an object outside of packs; a copy reads it again up to its position."""
-
-    def __init__(self, objects: ObjectStore, blob: str, position: int = 0) -> None:
-        self._objects = objects
-        self._blob = blob
-        self._position = position
-        self._chunks: Iterator[bytes] | None = None
-
-    def read_chunk(self) -> bytes:
-        if self._chunks is None:
-            self._chunks = self._objects.stream(self._blob).chunks
-            skipped = 0
-            while skipped < self._position and (piece := next(self._chunks, b"")):
-                skipped += len(piece)
-        piece = next(self._chunks, b"")
-        self._position += len(piece)
-        return piece
-
-    def copy(self) -> Self:
-        return type(self)(self._objects, self._blob, self._position)
 
 
 class SnapshotFilesystem(ReadableFilesystem):
@@ -254,10 +232,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         return self._describe(path, entry)
 
     def _stats(self, path: str) -> dict[str, FileStat]:
-        entry = self.entry(path)
-        if entry is None or entry.mode != DIRECTORY:
-            raise os_error(errno.ENOTDIR, path)
-        children = self.tree(entry.id).items()
+        children = self._directory(path).items()
         stats = {name: self._describe(join(path, name), child) for name, child in children}
         return stats | {name: _special(join(path, name)) for name in self._specials_in(path)}
 
@@ -299,20 +274,16 @@ class SnapshotFilesystem(ReadableFilesystem):
         )
 
     def _children(self, path: str) -> Children:
+        entries = self._directory(path)
+        kinds = (FILE, EXECUTABLE), (DIRECTORY,), (LINK,)
+        names = ([each.name for each in entries.values() if each.mode in kind] for kind in kinds)
+        return Children(*names, specials=self._specials_in(path))
+
+    def _directory(self, path: str) -> dict[str, TreeEntry]:
         entry = self.entry(path)
         if entry is None or entry.mode != DIRECTORY:
             raise os_error(errno.ENOTDIR, path)
-        files: list[str] = []
-        directories: list[str] = []
-        symlinks: list[str] = []
-        for name, child in self.tree(entry.id).items():
-            if child.mode == DIRECTORY:
-                directories.append(name)
-            elif child.mode == LINK:
-                symlinks.append(name)
-            else:
-                files.append(name)
-        return Children(files, directories, symlinks, self._specials_in(path))
+        return self.tree(entry.id)
 
     def _specials_in(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
