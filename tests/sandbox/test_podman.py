@@ -560,16 +560,31 @@ def test_a_chosen_user_is_the_owner_of_the_workspace_outside(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize(
-    ("user", "inside"), [(None, "1234:1235"), ("1000", "1000:1000"), ("0:0", "0:0")]
+    ("user", "owner", "inside"),
+    [
+        (None, (1234, 1235), "1234:1235"),
+        ("1000", (1234, 1235), "1000:1000"),
+        ("1000", (100_000, 100_001), "1000:1000"),
+        ("1000", (1000, 0), "1000:1000"),
+        ("0:0", (1234, 1235), "0:0"),
+        ("0:0", (65534, 65534), "0:0"),
+        ("0:0", (100_000, 0), "0:0"),
+    ],
 )
 def test_a_chosen_user_is_whoever_owns_the_workspace(
-    user: str | None, inside: str, podman: PodmanSandboxConfig, tmp_path: Path
+    user: str | None,
+    owner: tuple[int, int],
+    inside: str,
+    podman: PodmanSandboxConfig,
+    tmp_path: Path,
 ) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    os.chown(workspace, 1234, 1235)
+    os.chown(workspace, *owner)
     assert run_as(user, workspace, podman) == inside
-    assert (workspace / "made").stat().st_uid == 1234
+    made = (workspace / "made").stat()
+    assert made.st_uid == owner[0]
+    assert made.st_gid or inside != "0:0"  # and never with the group of this machine's root
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root of the container is this user elsewhere")

@@ -391,22 +391,25 @@ def _user_options(
 def _map_ids(inside: int, outside: int) -> list[str]:
     """Return a map in which `inside` is `outside`, and 0 is another number than 0.
 
-    Other numbers are the same on both sides, because podman 4.3 cannot mount an image with a
-    range that lies elsewhere.
+    Other numbers are the same on both sides, and both have the same ones, because podman 4.3
+    cannot mount an image with a range that lies elsewhere.
     """
-    moved: dict[int, int] = {}
     if outside == 0:
         moved = {_NOBODY: inside, 0: _NOBODY, inside: 0}
     elif inside != outside:
         moved = {outside: 0, 0: inside, inside: outside}
+    else:
+        other = _NOBODY if inside != _NOBODY else _NOBODY - 1
+        moved = {0: other, other: 0}
+    last = max(_NOBODY, outside)
     found: list[str] = []
     start = 0
-    for each in sorted(number for number in moved if number <= _NOBODY):
+    for each in sorted(moved):
         if start < each:
             found.append(f"{start}:{start}:{each - start}")
         found.append(f"{each}:{moved[each]}:1")
         start = each + 1
-    return [*found, *([f"{start}:{start}:{_NOBODY + 1 - start}"] if start <= _NOBODY else [])]
+    return [*found, *([f"{start}:{start}:{last + 1 - start}"] if start <= last else [])]
 
 
 _FIXED_OPTIONS = (
