@@ -44,7 +44,7 @@ FILE_REQUESTS = tuple(HANDLERS)
 @cache
 def full_dialect(dialect: DialectName) -> Dialect:
     """Return a dialect where every file request has a handler."""
-    return select_specs(DIALECTS[dialect], FILE_REQUESTS)
+    return select_specs(DIALECTS, dialect, FILE_REQUESTS)
 
 
 @cache
@@ -119,7 +119,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
     dialect: DialectName, names: str
 ):
     requests_handled = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
-    call = select_specs(DIALECTS[dialect], requests_handled)
+    call = select_specs(DIALECTS, dialect, requests_handled)
     assert [spec.name for spec in call.specs] == names.split()
 
 

@@ -15,7 +15,7 @@ from weakincentives.contrib.tools import requests
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, PathEscapeError, VfsPath, normalize_path
 from weakincentives.posix import display_path, parse_displayed_path, shorten_path
-from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
+from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.prompt.arguments import display_names
 
 P = TypeVar("P")
@@ -163,14 +163,33 @@ class Dialect:
         return _MENTION.sub(lambda match: names.get(match[1], match[0]), line)
 
 
-def select_specs(specs: Iterable[ToolSpec[Any]], handled: Iterable[type[Any]]) -> Dialect:
-    """Return the dialect of the tools whose requests are all among `handled`."""
+def select_specs(
+    dialects: Mapping[Any, tuple[ToolSpec[Any], ...]],
+    name: str,
+    handled: Iterable[type[Any]],
+    *,
+    read_only: bool = False,
+) -> Dialect:
+    """Return the tools of a dialect whose requests are all among `handled`.
+
+    Args:
+        dialects: The tools of each dialect.
+        name: The dialect.
+        handled: The requests that have a handler.
+        read_only: Leave out the tools that can change something.
+
+    Raises:
+        PromptError: The dialect is unknown.
+    """
+    if name not in dialects:
+        raise PromptError(f"Dialect must be one of {', '.join(dialects)}: {name!r}")
     known = frozenset(handled)
     return Dialect(
         tuple(
             spec
-            for spec in specs
+            for spec in dialects[name]
             if known.issuperset(spec.requests) and known.isdisjoint(spec.superseded_by)
+            if spec.read_only or not read_only
         )
     )
 
@@ -393,8 +412,6 @@ class DescribedHandler(Protocol):
 
 Binding: TypeAlias = Callable[[ToolContext], ToolContext]
 """Returns the tool context for a call; a section rejects foreign sessions here."""
-Access: TypeAlias = Callable[[Any, ToolContext], ToolAccess]
-"""Returns the paths that a call with these parameters touches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,8 +446,8 @@ class SpecHandler:
         result = ours.handle(request)
         return result if self.spec.render is None else self.spec.render(request, result, ours)
 
-    def build_tool(self, access: Access | None = None) -> Tool[Any, Any]:
-        """Return the tool; without `access`, policies go by the names of its parameters."""
+    def build_tool(self) -> Tool[Any, Any]:
+        """Return the tool."""
         spec = self.spec
         handlers = map(self.handlers.get, spec.requests)
         described = [each for each in handlers if isinstance(each, DescribedHandler)]
@@ -444,10 +461,23 @@ class SpecHandler:
             bypasses_filesystem=spec.bypasses_filesystem
             or any(each.bypasses_filesystem for each in described),
             aliases=spec.aliases,
-            access=access,
+            access=self.find_access,
             other_names=spec.other_names,
             other_params=spec.other_params,
         )
 
     def _handler_context(self, context: ToolContext, filesystem: Filesystem) -> HandlerContext:
         return HandlerContext(context, filesystem, self.settings, self.dialect, self.handlers)
+
+
+def build_tools(
+    offered: Dialect,
+    handlers: Mapping[type[Any], Handler],
+    settings: ToolSettings,
+    binding: Binding | None = None,
+) -> tuple[Tool[Any, Any], ...]:
+    """Return the tools that are offered, each with its handler."""
+    return tuple(
+        SpecHandler(each, settings, offered, handlers, binding).build_tool()
+        for each in offered.specs
+    )

@@ -19,13 +19,13 @@ from weakincentives.contrib.tools.context import (
     Binding,
     Handler,
     HandlerContext,
-    SpecHandler,
     ToolSettings,
+    build_tools,
     select_specs,
 )
 from weakincentives.contrib.tools.dialects.evaluation import EVALUATION_TOOL_SPECS
 from weakincentives.contrib.tools.shell.limits import check_workspace, limit_seconds
-from weakincentives.prompt import PromptError, Tool, ToolResult
+from weakincentives.prompt import Tool, ToolResult
 
 __all__ = ["EVALUATION_TOOL_SPECS", "evaluation_handlers", "evaluation_tools"]
 
@@ -65,13 +65,9 @@ def evaluation_tools(
     Raises:
         PromptError: The dialect is unknown.
     """
-    if dialect not in EVALUATION_TOOL_SPECS:
-        known = ", ".join(EVALUATION_TOOL_SPECS)
-        raise PromptError(f"Dialect must be one of {known}: {dialect!r}")
     handlers = evaluation_handlers(engine, limits=limits)
-    offered = select_specs(EVALUATION_TOOL_SPECS[dialect], handlers)
-    built = [SpecHandler(each, settings, offered, handlers, binding) for each in offered.specs]
-    return tuple(each.build_tool(each.find_access) for each in built)
+    offered = select_specs(EVALUATION_TOOL_SPECS, dialect, handlers)
+    return build_tools(offered, handlers, settings, binding)
 
 
 @dataclass(frozen=True, slots=True)

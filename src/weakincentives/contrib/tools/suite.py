@@ -9,8 +9,8 @@ from weakincentives.contrib.tools.context import (
     Binding,
     Dialect,
     Handler,
-    SpecHandler,
     ToolSettings,
+    build_tools,
     select_specs,
 )
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
@@ -22,7 +22,7 @@ from weakincentives.contrib.tools.handlers.move import mkdir, move, rm
 from weakincentives.contrib.tools.handlers.patch import apply_patch
 from weakincentives.contrib.tools.handlers.read import read_file, read_many
 from weakincentives.contrib.tools.handlers.write import write_file
-from weakincentives.prompt import PromptError, Tool
+from weakincentives.prompt import Tool
 
 HANDLERS: Mapping[type[Any], Handler] = {
     requests.LsParams: ls,
@@ -61,10 +61,7 @@ def create_dialect(
     Raises:
         PromptError: The dialect is unknown.
     """
-    if dialect not in DIALECTS:
-        raise PromptError(f"Dialect must be one of {', '.join(DIALECTS)}: {dialect!r}")
-    specs = (each for each in DIALECTS[dialect] if each.read_only or not read_only)
-    return select_specs(specs, handlers)
+    return select_specs(DIALECTS, dialect, handlers, read_only=read_only)
 
 
 def filesystem_tools(
@@ -89,8 +86,7 @@ def filesystem_tools(
     """
     handlers = {**HANDLERS, **(extra_handlers or {})}
     offered = create_dialect(dialect, handlers=handlers, read_only=read_only)
-    built = [SpecHandler(each, settings, offered, handlers, binding) for each in offered.specs]
-    return tuple(each.build_tool(each.find_access) for each in built)
+    return build_tools(offered, handlers, settings, binding)
 
 
 _TOOLS = {tool.name: tool for tool in filesystem_tools()}

@@ -8,8 +8,8 @@ from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
     Handler,
     HandlerContext,
-    SpecHandler,
     ToolSettings,
+    build_tools,
     select_specs,
 )
 from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
@@ -24,7 +24,7 @@ from weakincentives.contrib.tools.shell.limits import (
 )
 from weakincentives.contrib.tools.shell.render import command_result, render_result
 from weakincentives.errors import ToolValidationError
-from weakincentives.prompt import PromptError, Tool, ToolResult
+from weakincentives.prompt import Tool, ToolResult
 from weakincentives.sandbox import BackgroundSandbox, ExecResult, OutputListener, Sandbox
 
 
@@ -74,13 +74,8 @@ def shell_tools(
     Raises:
         PromptError: The dialect is unknown.
     """
-    if dialect not in SHELL_TOOL_SPECS:
-        raise PromptError(f"Dialect must be one of {', '.join(SHELL_TOOL_SPECS)}: {dialect!r}")
     handlers = shell_handlers(sandbox, limits=limits)
-    offered = select_specs(SHELL_TOOL_SPECS[dialect], handlers)
-    return tuple(
-        SpecHandler(each, settings, offered, handlers).build_tool() for each in offered.specs
-    )
+    return build_tools(select_specs(SHELL_TOOL_SPECS, dialect, handlers), handlers, settings)
 
 
 @dataclass(frozen=True, slots=True)
