@@ -8,7 +8,6 @@ token budget, and keyed by the hash of what they read.
 from weakincentives.contrib.digest.budget import estimate_tokens
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.commands.project import Command, EntryPoint, Purpose
-from weakincentives.contrib.digest.conventions import Convention
 from weakincentives.contrib.digest.digest import (
     DEFAULT_DIGEST_TOKENS,
     RepositoryDigest,
@@ -16,6 +15,7 @@ from weakincentives.contrib.digest.digest import (
 )
 from weakincentives.contrib.digest.instructions import (
     DEFAULT_INSTRUCTION_TOKENS,
+    Convention,
     InstructionFile,
     NamedInstructions,
     ProjectInstructions,

@@ -21,7 +21,7 @@ from weakincentives.contrib.digest.budget import (
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.commands import find_commands, find_entry_points, find_projects
 from weakincentives.contrib.digest.commands.project import PURPOSES, Command, EntryPoint
-from weakincentives.contrib.digest.conventions import (
+from weakincentives.contrib.digest.instructions import (
     Convention,
     find_conventions,
     render_convention,

@@ -24,7 +24,7 @@ MAX_FAILURES = 3
 """Files that may end the parsing process; then no more are parsed."""
 
 _MAX_PARSED = 256 * 1024  # bytes
-_WORKER = worker_command("weakincentives.contrib.digest.parser_process", uses_packages=True)
+_WORKER = worker_command("weakincentives.contrib.digest.treesitter", uses_packages=True)
 _HAS_GRAMMARS = all(map(find_spec, ("tree_sitter", "tree_sitter_python", "tree_sitter_rust")))
 _COMMENT = re.compile(r"#[^\n]*")
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -87,7 +87,7 @@ def can_outline(family: str) -> bool:
 
 
 class OutlineParser:
-    """Parses files, with tree-sitter in a process of its own; see `parser_process`."""
+    """Parses files, with tree-sitter in a process of its own; see `treesitter`."""
 
     def __init__(self) -> None:
         """Start nothing yet."""

@@ -1,13 +1,21 @@
-"""The outline of a file in any of a dozen languages, by tree-sitter.
+"""The outline of a file in any of a dozen languages, by tree-sitter, in a process of its own.
 
 One query for each language finds the nodes that define something. Definitions inside a function
 are left out. The parser recovers from errors, so a file in the middle of an edit has an outline.
+
+Tree-sitter takes quadratic time, and sometimes gigabytes, for input that looks like source code
+and is none, and it cannot be interrupted. So `main` is that of a worker, with limits that the
+kernel enforces: a hostile file may end it, and nothing else.
 """
 
 import re
+import resource
+import signal
+import socket
 from collections.abc import Iterator
 from functools import cache
 
+import msgspec
 import tree_sitter_c
 import tree_sitter_c_sharp
 import tree_sitter_cpp
@@ -23,10 +31,12 @@ from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 from weakincentives.contrib.digest.definitions import (
     MAX_DEFINITIONS,
+    MAX_FRAME,
     MAX_NAME,
     SourceDefinition,
     clean_signature,
 )
+from weakincentives.posix.frames import receive_frame, send_frame
 
 # nodes that contain definitions, and nodes that are definitions and hide what is inside them
 _SCOPE, _LEAF = "scope", "leaf"
@@ -235,3 +245,26 @@ def _find_body(node: Node) -> Node | None:
 def _end_of_line(node: Node, content: bytes) -> int:
     line = content.find(b"\n", node.start_byte, node.end_byte)
     return node.end_byte if line < 0 else line
+
+
+MAX_MEMORY = 1024 * 1024 * 1024
+"""Bytes of address space."""
+MAX_SECONDS = 2.0
+"""Seconds of processor time for one file; a real one takes a tenth of that."""
+
+
+def main() -> None:
+    """Answer requests on standard input, a socket, until it is closed.
+
+    A request is a line with the family of languages, then the file. The answer is the definitions
+    in MessagePack.
+    """
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with socket.socket(fileno=0) as connection:
+        while request := receive_frame(connection, MAX_FRAME):
+            family, _, content = request.partition(b"\n")
+            signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)  # its signal ends the process
+            found = msgspec.msgpack.encode(outline_source(content, family.decode()))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            send_frame(connection, found, MAX_FRAME)

@@ -9,7 +9,7 @@ from weakincentives.contrib.evaluation.engine import (
     FileAccess,
     JsonValue,
 )
-from weakincentives.contrib.evaluation.evaluator import Evaluator
+from weakincentives.contrib.evaluation.evaluator import Evaluator, render_result
 from weakincentives.contrib.evaluation.files import EvalWorkspace, FilesystemWorkspace
 from weakincentives.contrib.evaluation.params import (
     DEFAULT_EVAL_LIMITS,
@@ -29,7 +29,6 @@ from weakincentives.contrib.evaluation.registry import (
     create_engine,
     find_problem,
 )
-from weakincentives.contrib.evaluation.render import render_result
 
 __all__ = [
     "DEFAULT_ENGINE",

@@ -39,12 +39,13 @@ from weakincentives.contrib.integrations.mcp.definitions import (
     clean_text,
     read_listing,
 )
-from weakincentives.contrib.integrations.mcp.messages import LISTED_TOOLS, ToolListStream
 from weakincentives.contrib.integrations.mcp.results import quote
 from weakincentives.contrib.integrations.mcp.transport import (
+    LISTED_TOOLS,
     McpServer,
     McpStdioServer,
     ServerStatus,
+    ToolListStream,
     TransportError,
     open_transport,
 )
