@@ -112,8 +112,8 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
 
     def _create_client(
         self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
-    ) -> "_Client":
-        return _Client(api_key, url, headers)
+    ) -> "_OpenAIClient":
+        return _OpenAIClient(api_key, url, headers)
 
     def _encode_request(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         body = build_chat_request(
@@ -152,7 +152,7 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
         )
 
 
-class _Client(OpenAI):
+class _OpenAIClient(OpenAI):
     """The SDK's client, configured by arguments and not by the environment."""
 
     def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:

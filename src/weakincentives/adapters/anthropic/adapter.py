@@ -130,8 +130,8 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
 
     def _create_client(
         self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
-    ) -> "_Client":
-        return _Client(api_key, url, headers)
+    ) -> "_AnthropicClient":
+        return _AnthropicClient(api_key, url, headers)
 
     def _encode_request(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         body = build_message_request(
@@ -171,7 +171,7 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
         return ErrorBody(message, code=kind, status=_STATUS.get(kind))
 
 
-class _Client(Anthropic):
+class _AnthropicClient(Anthropic):
     """The SDK's client, configured by arguments and not by the environment.
 
     As a subclass it also skips the SDK's search for other credentials.

@@ -22,7 +22,7 @@ _DELTAS: Mapping[str, tuple[str, str, str]] = {
 
 
 @dataclass(slots=True)
-class _Block:
+class _ContentBlock:
     """A content block, built from its start and its deltas."""
 
     start: dict[str, Any]
@@ -82,8 +82,8 @@ class MessageResponse:
         self.has_ended: bool = False
         """Whether the server said that the answer is complete."""
         self._has_content = False
-        self._blocks: list[_Block] = []
-        self._by_index: dict[str, _Block] = {}
+        self._blocks: list[_ContentBlock] = []
+        self._by_index: dict[str, _ContentBlock] = {}
         self._stop = ""
         self._explanation = ""
         self._usage: dict[str, int] = {}
@@ -159,12 +159,12 @@ class MessageResponse:
             block = self._add_block(index, {"type": kind})
         return block.add(delta)
 
-    def _add_block(self, index: object, start: dict[str, Any]) -> _Block:
+    def _add_block(self, index: object, start: dict[str, Any]) -> _ContentBlock:
         """Start a block; a repeated index replaces the earlier block for later deltas."""
         if len(self._blocks) >= _MAX_BLOCKS:
             raise lenient.ResponseError(f"it has more than {_MAX_BLOCKS} blocks")
         self._has_content = True
-        block = _Block(start)
+        block = _ContentBlock(start)
         self._blocks.append(block)
         self._by_index[_index_key(index)] = block
         return block
@@ -192,7 +192,7 @@ def _index_key(index: object) -> str:
     return lenient.json_text(index)
 
 
-def _is_plain(blocks: Sequence[_Block]) -> bool:
+def _is_plain(blocks: Sequence[_ContentBlock]) -> bool:
     """Return whether text and calls lose nothing: at most one text block, then only calls."""
     kinds = [each.type for each in blocks]
     return kinds[:1] in ([], ["text"], ["tool_use"]) and set(kinds[1:]) <= {"tool_use"}

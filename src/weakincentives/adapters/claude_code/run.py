@@ -59,7 +59,7 @@ OUTPUT_TOOL = "StructuredOutput"
 
 
 @dataclass(slots=True)
-class _Step:
+class _ArrivingAnswer:
     """One answer of the model, built as it arrives."""
 
     message_id: str
@@ -108,7 +108,7 @@ class _Step:
 class Transcript(RunState):
     """The state of a run, with the answer that is arriving."""
 
-    _step: _Step | None = None
+    _step: _ArrivingAnswer | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -178,8 +178,8 @@ class Transcript(RunState):
                 self.messages[index] = replace(message, extras=extras)
                 return
 
-    def _begin(self, message_id: str, model: str) -> _Step:
-        self._step = _Step(message_id, model)
+    def _begin(self, message_id: str, model: str) -> _ArrivingAnswer:
+        self._step = _ArrivingAnswer(message_id, model)
         return self._step
 
 

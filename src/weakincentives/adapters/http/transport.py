@@ -269,7 +269,7 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
         stream = self._inner.connect_tcp(host, port, seconds, local_address, socket_options)
-        return _Stream(stream)
+        return _TimedStream(stream)
 
     def connect_unix_socket(
         self,
@@ -278,13 +278,13 @@ class _Backend(httpcore2.NetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
         seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
-        return _Stream(self._inner.connect_unix_socket(path, seconds, socket_options))
+        return _TimedStream(self._inner.connect_unix_socket(path, seconds, socket_options))
 
     def sleep(self, seconds: float) -> None:
         self._inner.sleep(seconds)
 
 
-class _Stream(httpcore2.NetworkStream):
+class _TimedStream(httpcore2.NetworkStream):
     """A connection; each operation has the remaining time as its timeout."""
 
     def __init__(self, inner: httpcore2.NetworkStream) -> None:
@@ -306,7 +306,7 @@ class _Stream(httpcore2.NetworkStream):
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
         seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, seconds))
+        return _TimedStream(self._inner.start_tls(ssl_context, server_hostname, seconds))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

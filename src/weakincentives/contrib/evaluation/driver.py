@@ -74,7 +74,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 def _evaluate(request: Message) -> Message:
     code, limits = request["code"], request["limits"]
-    files = _Files(limits)
+    files = _QueuedFiles(limits)
     names = start_main(code)
     names.update(request["globals"], read_text=files.read_text, write_text=files.write_text)
     sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
@@ -179,7 +179,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class _Files:
+class _QueuedFiles:
     """The functions `read_text` and `write_text`: reads are direct, writes are queued."""
 
     def __init__(self, limits: Message) -> None:

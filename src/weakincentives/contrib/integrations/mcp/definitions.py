@@ -66,7 +66,7 @@ class RefusedTool:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolDefinition:
+class OfferedTool:
     """A foreign tool as a model may see it.
 
     Args:
@@ -103,9 +103,9 @@ def read_listing(items: Iterable[object]) -> list[ListedTool]:
 
 def define_tools(
     tools: Iterable[ListedTool], prefix: str
-) -> tuple[list[ToolDefinition], list[RefusedTool]]:
+) -> tuple[list[OfferedTool], list[RefusedTool]]:
     """Return the tools that can be offered under `prefix`, and those that cannot."""
-    defined: dict[str, ToolDefinition] = {}
+    defined: dict[str, OfferedTool] = {}
     refused: list[RefusedTool] = []
     seen: set[str] = set()
     for tool in tools:
@@ -133,7 +133,7 @@ def clean_text(text: str, limit: int) -> str:
     return visible if len(visible) <= limit else f"{visible[:limit].rstrip()} [...]"
 
 
-def _define(tool: ListedTool, prefix: str, taken: Mapping[str, object]) -> ToolDefinition:
+def _define(tool: ListedTool, prefix: str, taken: Mapping[str, object]) -> OfferedTool:
     if not tool.name or len(tool.name) > _MAX_FOREIGN_NAME:
         raise UnusableToolError(f"its name must have 1 to {_MAX_FOREIGN_NAME} characters")
     if INVISIBLE.search(tool.name):
@@ -143,7 +143,7 @@ def _define(tool: ListedTool, prefix: str, taken: Mapping[str, object]) -> ToolD
         raise UnusableToolError("its description is not text")
     if not isinstance(schema, dict):
         raise UnusableToolError("its input schema is not an object")
-    return ToolDefinition(
+    return OfferedTool(
         _tool_name(prefix, tool.name, taken),
         tool.name,
         clean_text(description or "", MAX_DESCRIPTION),

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from weakincentives.contrib.integrations.mcp.connection import Connection, McpServerError
 from weakincentives.contrib.integrations.mcp.definitions import (
+    OfferedTool,
     RefusedTool,
-    ToolDefinition,
     define_tools,
     display_name,
     find_unmatched,
@@ -200,7 +200,7 @@ class McpToolsSection(RecreatedSection):
         """Close the connection and stop the server."""
         self._connection.close()
 
-    def _create_tool(self, definition: ToolDefinition) -> Tool[Any, Any]:
+    def _create_tool(self, definition: OfferedTool) -> Tool[Any, Any]:
         def call(params: Mapping[str, object], *, context: ToolContext) -> ToolResult[McpResult]:
             return self._call(definition.foreign_name, params, context)
 

@@ -84,7 +84,7 @@ class MultiEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Glob:
+class GlobFiles:
     """Find files by name.
 
     Args:
@@ -158,21 +158,21 @@ def _encode_edit(request: EditFileParams) -> Edit | None:
     return Edit(request.file_path, edit.old_string, edit.new_string, edit.replace_all)
 
 
-def _decode_glob(params: Glob, _: object) -> GlobParams:
+def _decode_glob(params: GlobFiles, _: object) -> GlobParams:
     return GlobParams(params.pattern, params.path or ".")
 
 
-def _encode_glob(request: GlobParams | LsParams) -> Glob | None:
+def _encode_glob(request: GlobParams | LsParams) -> GlobFiles | None:
     # there is no tool to list a directory: it is a glob for everything below it
     if isinstance(request, LsParams):
         return (
-            Glob("**/*", shared.path_or_none(request.path))
+            GlobFiles("**/*", shared.path_or_none(request.path))
             if shared.sets_only(request, "path")
             else None
         )
     if not shared.sets_only(request, "pattern", "path"):
         return None
-    return Glob(request.pattern, shared.path_or_none(request.path))
+    return GlobFiles(request.pattern, shared.path_or_none(request.path))
 
 
 _GREP_FIELDS = shared.FieldMapping(Grep, GrepParams)
@@ -224,7 +224,7 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="Glob",
         description=_GLOB,
-        params=Glob,
+        params=GlobFiles,
         requests=(GlobParams, LsParams),
         decode=_decode_glob,
         encode=_encode_glob,

@@ -19,7 +19,7 @@ from weakincentives.contrib.tools.requests import (
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCall:
+class ReadLinesCall:
     """Read a file.
 
     Args:
@@ -87,7 +87,7 @@ class CountedReplaceCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ListCall:
+class ListDirectoryCall:
     """List a directory.
 
     Args:
@@ -160,10 +160,10 @@ class DeleteCall:
     file_path: str
 
 
-def _encode_read(request: ReadFileParams) -> ReadCall | None:
+def _encode_read(request: ReadFileParams) -> ReadLinesCall | None:
     if not shared.is_page(request):
         return None
-    return ReadCall(request.file_path, shared.first_line(request), shared.last_line(request))
+    return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
 def _decode_replace(
@@ -262,7 +262,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         "list_directory",
         _LIST,
         shared.FieldMapping(
-            ListCall,
+            ListDirectoryCall,
             LsParams,
             {"dir_path": "path", "ignore": "exclude"},
             fits=lambda request: not request.offset,
@@ -273,7 +273,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="read_file",
         description=_READ,
-        params=ReadCall,
+        params=ReadLinesCall,
         requests=(ReadFileParams,),
         decode=lambda params, _: shared.page_request(
             params.file_path, params.start_line, params.end_line

@@ -103,7 +103,7 @@ class PathsCall:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteCall:
+class WriteTextCall:
     """Write a whole file.
 
     Args:
@@ -302,7 +302,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
 )
 _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
     shared.mapped(
-        "write_file", _WRITE, shared.map_whole_text(WriteCall, path="file_path"), aliases=_PATH
+        "write_file", _WRITE, shared.map_whole_text(WriteTextCall, path="file_path"), aliases=_PATH
     ),
     ToolSpec(
         name="edit_file",

@@ -30,7 +30,7 @@ class PatchCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCall:
+class ReadFileCall:
     """Read a file.
 
     Args:
@@ -45,7 +45,7 @@ class ReadCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ListCall:
+class ListDirCall:
     """List a directory.
 
     Args:
@@ -143,21 +143,21 @@ def _format_patch(*lines: str) -> PatchCall:
     return PatchCall("\n".join(("*** Begin Patch", *lines, "*** End Patch", "")))
 
 
-def _decode_list(params: ListCall, _: object) -> LsParams | TreeParams:
+def _decode_list(params: ListDirCall, _: object) -> LsParams | TreeParams:
     offset = shared.line_offset(params.offset)
     if params.depth == 1 and params.limit is None:
         return LsParams(params.dir_path, offset=offset)
     return TreeParams(params.dir_path, depth=params.depth, offset=offset, limit=params.limit)
 
 
-def _encode_list(request: LsParams | TreeParams) -> ListCall | None:
+def _encode_list(request: LsParams | TreeParams) -> ListDirCall | None:
     if request.exclude:
         return None
     if isinstance(request, LsParams):
-        return ListCall(request.path, request.offset + 1, depth=1)
+        return ListDirCall(request.path, request.offset + 1, depth=1)
     if request.depth is None or (request.depth == 1 and request.limit is None):
         return None
-    return ListCall(request.path, request.offset + 1, request.limit, request.depth)
+    return ListDirCall(request.path, request.offset + 1, request.limit, request.depth)
 
 
 OPENAI: tuple[ToolSpec[Any], ...] = (
@@ -171,12 +171,12 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         aliases={"patch": "input", "diff": "input"},
     ),
     shared.page_tool(
-        "read_file", _READ, ReadCall, aliases={"path": "file_path"}, superseded_by=(BashParams,)
+        "read_file", _READ, ReadFileCall, aliases={"path": "file_path"}, superseded_by=(BashParams,)
     ),
     ToolSpec(
         name="list_dir",
         description=_LIST,
-        params=ListCall,
+        params=ListDirCall,
         requests=(LsParams, TreeParams),
         decode=_decode_list,
         encode=_encode_list,
