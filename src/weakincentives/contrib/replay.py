@@ -52,6 +52,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.reproducible import is_cache
 from weakincentives.history import EntryState
 from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session
@@ -67,7 +68,6 @@ _SKIPPED = "skipped"
 _NO_ROOT = "/"
 _MAX_DIFF_LINES = 200
 _EXECUTABLE = 0o100
-_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 _TEMPORARY = re.compile(r"/(?:tmp|var/tmp|dev/shm)/[^\s'\":,;)\]]+")
 _VOLATILE = (
     (
@@ -314,7 +314,7 @@ class _ReplayedWorkspace:
         paths = [
             path
             for path in sorted({*step.paths, *last.paths})
-            if not is_tool_output(path)
+            if not (is_tool_output(path) or is_cache(path))
             and _facts(self._timeline.entry(step.number, path))
             != _facts(self._recording.entry(last.number, path))
         ]
@@ -385,9 +385,7 @@ class _ReplayedWorkspace:
             return None
         if not isinstance(files, HostFilesystem):
             raise SandboxUnavailableError("Commands need a workspace on disk")
-        made = create_sandbox(
-            self._sandbox, files, env=_ENVIRONMENT, original=self._original or None
-        )
+        made = create_sandbox(self._sandbox, files, original=self._original or None)
         return self._stack.enter_context(made)
 
     def _create_engine(self, dialect: DialectName) -> Engine | None:

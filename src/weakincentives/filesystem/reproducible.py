@@ -14,9 +14,10 @@ from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import join
 
+_CACHES = frozenset({"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"})
 REPRODUCIBLE_NAMES = frozenset(
     {
-        "__pycache__",
+        *_CACHES,
         "node_modules",
         "bower_components",
         ".git",
@@ -26,10 +27,6 @@ REPRODUCIBLE_NAMES = frozenset(
         ".tox",
         ".nox",
         ".venv",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
         ".gradle",
         ".terraform",
         ".cache",
@@ -41,6 +38,11 @@ REPRODUCIBLE_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark such a directory, whatever its name is."""
 _MAX_PATHS = 1_000
 _MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
+
+
+def is_cache(path: str) -> bool:
+    """Return whether a normalized path is, or is in, a cache that a test run or a linter makes."""
+    return not _CACHES.isdisjoint(path.split("/"))
 
 
 class ReproducibleFiles:

@@ -1,6 +1,7 @@
 """Working copies: exact, bounded, and without a way back to the original."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,32 @@ def test_a_cancelled_copy_leaves_nothing(original: Path, tmp_path: Path) -> None
     with pytest.raises(StopError):
         working_copy(original, place=tmp_path / "place", progress=stop)
     assert not (tmp_path / "place").exists()
+
+
+def test_caches_of_commands_are_not_offered_but_the_removal_of_one_is(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    for path in ("kept/__pycache__/a.pyc", "tracked/__pycache__/b.pyc", "gone/__pycache__/c.pyc"):
+        (original / path).parent.mkdir(parents=True)
+        (original / path).write_text("old")
+        (original / path).parent.parent.joinpath("module.py").write_text("")
+    copy = working_copy(original, place=tmp_path / "place")
+    (copy.root / "kept/__pycache__/a.pyc").write_text("changed by a test run")
+    for path in (".pytest_cache/v", "new/.mypy_cache/x", "new/__pycache__/m.pyc"):
+        (copy.root / path).parent.mkdir(parents=True)
+        (copy.root / path).write_text("made by a test run")
+    (copy.root / "new/module.py").write_text("new")
+    shutil.rmtree(copy.root / "tracked/__pycache__")
+    shutil.rmtree(copy.root / "gone")
+    with Review(copy) as review:
+        assert {each.path for each in review.diff.entries} == {
+            *("gone", "gone/__pycache__", "gone/__pycache__/c.pyc", "gone/module.py"),
+            *("new", "new/module.py", "tracked/__pycache__", "tracked/__pycache__/b.pyc"),
+        }
+        assert review.diff_since(copy.base).entries == review.diff.entries
+        assert review.withheld == ()
+        review.apply()
+        assert not review.diff
+    assert sorted(path.name for path in original.iterdir()) == ["kept", "new", "tracked"]
+    assert (original / "kept/__pycache__/a.pyc").read_text() == "old"
+    assert not (original / "tracked/__pycache__").exists()
+    assert not (original / "new/__pycache__").exists()

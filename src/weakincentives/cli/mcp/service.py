@@ -26,7 +26,6 @@ from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.sandbox import (
-    COMMAND_ENVIRONMENT,
     NO_COMMANDS,
     SHELL_LIMITS,
     RunSandbox,
@@ -300,12 +299,11 @@ def _create_workspace(
 ) -> McpWorkspace:
     made = engine = None
     if sandbox.name is not None:
-        variables = resolve_variables(settings["env"] or (), os.environ)
         made = stack.enter_context(
             create_sandbox(
                 sandbox.name,
                 place.filesystem,
-                env={**COMMAND_ENVIRONMENT, **variables},
+                env=resolve_variables(settings["env"] or (), os.environ),
                 original=None if place.copy is None else options.directory,
                 allow_hosts=sandbox.hosts,
                 on_connection=session.dispatch,

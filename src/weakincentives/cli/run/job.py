@@ -26,7 +26,7 @@ from weakincentives.cli.run.options import JobOptions, Start, add_attachments
 from weakincentives.cli.run.prompt import create_prompt, environment_section, prepare_instructions
 from weakincentives.cli.run.recovery import changed_paths
 from weakincentives.cli.run.result import JobResult, count_traffic
-from weakincentives.cli.run.sandbox import COMMAND_ENVIRONMENT, SHELL_LIMITS
+from weakincentives.cli.run.sandbox import SHELL_LIMITS
 from weakincentives.cli.run.verification import (
     IncompleteAnswerError,
     TestCommand,
@@ -113,7 +113,12 @@ class Job:
         self._cache = open_cache(start.copy.original, os.environ)
         self._digest_tokens: int | None = None
         self._tests: list[TestRun] = []
-        self._progress: Progress = Progress(options.max_tokens, options.seconds, adapter.price)
+        self._progress: Progress = Progress(
+            options.max_tokens,
+            options.seconds,
+            adapter.price,
+            is_offline=options.sandbox.is_offline,
+        )
         self._reproducible: ReproducibleFiles | None = None
         self._displaced: dict[int, tuple[str, ...]] = {}
         self._rollbacks: list[RollbackResult] = []  # of commands in the call that runs

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weakincentives.cli.units import list_names
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, ReadableFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
+from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem, is_cache
 from weakincentives.posix import parents_of
 
 
@@ -70,7 +70,7 @@ def compare_copy(
 def changed_paths(before: ReadableFilesystem, after: ReadableFilesystem) -> tuple[str, ...]:
     """Return what differs between two states of a copy, except for the output of tools."""
     found = (each.path for each in diff(before, after, renames=False).entries)
-    return without_parents(each for each in found if not is_tool_output(each))
+    return without_parents(each for each in found if not (is_tool_output(each) or is_cache(each)))
 
 
 def without_parents(paths: Iterable[str]) -> tuple[str, ...]:

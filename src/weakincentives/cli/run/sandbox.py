@@ -13,14 +13,6 @@ from weakincentives.sandbox.probe import check_hosts
 # a project has the names that people use, and so have its commands
 SHELL_LIMITS = ShellLimits(ascii_commands=False)
 """The limits of commands."""
-# what test runs and linters cache in the workspace would show up as changes
-COMMAND_ENVIRONMENT: Mapping[str, str] = {
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTEST_ADDOPTS": "-o cache_dir=$TMPDIR/pytest",  # pytest expands the variable
-    "MYPY_CACHE_DIR": "/dev/null",
-    "RUFF_NO_CACHE": "true",
-}
-"""The variables of every command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +32,17 @@ class RunSandbox:
     broken: tuple[str, ...] = ()
 
     @property
+    def is_offline(self) -> bool:
+        """Whether commands run where they can reach no host."""
+        return self.name not in (None, LOCAL_SANDBOX) and not self.hosts
+
+    @property
     def network(self) -> str:
         """What the model is told about the network; empty if it cannot run commands."""
-        if self.name is None or self.name == LOCAL_SANDBOX:
-            return ""
-        if not self.hosts:
+        if self.is_offline:
             return "Commands have no network."
+        if not self.hosts:
+            return ""
         return (
             f"Commands can reach {', '.join(self.hosts)} by HTTP and HTTPS and no other host,"
             " through the proxy that HTTP_PROXY and HTTPS_PROXY name. Names are not resolved"

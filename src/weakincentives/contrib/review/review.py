@@ -102,7 +102,7 @@ class Review:
     def diff_since(self, before: FilesystemSnapshot) -> Diff:
         """Return what changed in the copy since a state of it; only paths that are offered."""
         changes = diff(self._view(before), self._view(self._after))
-        return changes.only(lambda each: not self._filter.hides(each.path))
+        return changes.only(self._filter.offers)
 
     def refresh(self) -> None:
         """Read the copy again after more work in it."""

@@ -24,6 +24,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import Primitives, is_tool_output, open_state
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import MountFilter
+from weakincentives.filesystem.reproducible import is_cache
 from weakincentives.posix import (
     join,
     os_error,
@@ -64,11 +65,24 @@ class ReviewFilter:
         return bool(self._wanted) and not all(map(self._wanted.wants, (*parents_of(path), path)))
 
     def offer(self, before: ReadableFilesystem, after: ReadableFilesystem) -> "Sides":
-        """Return two states of the copy with only what is offered."""
+        """Return two states of the copy with only what is offered.
+
+        A cache that was removed is, but not one that a command has made or changed.
+        """
+        now = Side(after)
+
+        def hides(path: str) -> bool:
+            return self.hides(path) or (is_cache(path) and now.lookup(path) is not None)
+
         return (
-            LayeredFilesystem(before, hides=self.hides),
-            LayeredFilesystem(after, hides=self.hides, transform=self.strip_rights),
+            LayeredFilesystem(before, hides=hides),
+            LayeredFilesystem(after, hides=hides, transform=self.strip_rights),
         )
+
+    def offers(self, change: Change) -> bool:
+        """Return whether a change is offered."""
+        is_removal = change.after is None
+        return not self.hides(change.path) and (is_removal or not is_cache(change.path))
 
     def withhold(self, changes: Sequence[Change]) -> list[Change]:
         """Return the withheld part of `changes`."""
