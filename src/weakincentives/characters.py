@@ -48,3 +48,21 @@ _INVISIBLE = (
 
 INVISIBLE = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _INVISIBLE)}]")
 """Matches one such character; line breaks and tabs are included."""
+
+_SEQUENCES = (
+    r"\x1b\[[0-?]*[ -/]*[@-~]",  # colours, cursor and screen
+    r"\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)",  # titles and links
+    r"\x1b[ -/]*[0-~]",
+)
+_ESCAPES = re.compile("|".join(_SEQUENCES))
+_ESCAPES_IN_BYTES = re.compile(_ESCAPES.pattern.encode())
+
+
+def strip_escapes(text: str) -> str:
+    """Return what a program printed without the escape sequences of terminals."""
+    return _ESCAPES.sub("", text)
+
+
+def strip_byte_escapes(data: bytes) -> bytes:
+    """Return what a program printed, as bytes, without the escape sequences of terminals."""
+    return _ESCAPES_IN_BYTES.sub(b"", data)

@@ -239,7 +239,34 @@ def test_what_is_binary_is_shown_in_short(workspace: ShellWorkspace):
     assert "stdout:\n\\x00\\x00" in told
     assert "binary, 30,000 bytes in all" in told
     assert len(told) < 2_000
-    assert workspace.run("printf", "\\033[31mred").endswith("stdout:\n\\x1b[31mred")
+
+
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [
+        (r"\033[1;31mred\033[0m \033[38;5;9mor\033[m", "red or"),
+        (r"\033]0;title\007shown \033]8;;http://x\033\\link\033]8;;\033\\", "shown link"),
+        (r"\033[2K\033[1Gline\033(B\033[?25h", "line"),
+        (r"\033]never ended", "never ended"),
+        (r"a\033", r"a\x1b"),
+    ],
+)
+def test_escape_sequences_of_terminals_are_left_out(
+    workspace: ShellWorkspace, printed: str, text: str
+):
+    assert workspace.run("printf", printed).endswith(f"stdout:\n{text}")
+    outcome = outcome_of(workspace)
+    assert outcome.tail == text
+    assert bool(outcome.styled) == (r"\033[1;31m" in printed)
+
+
+def test_long_output_with_escape_sequences_is_kept_without_them(workspace: ShellWorkspace):
+    told = workspace.run("sh", "-c", "yes \"$(printf '\\033[32mok\\033[0m')\" | head -n 20000")
+    assert "\x1b" not in told
+    assert r"\x1b" not in told
+    kept = workspace.fs.read_bytes(".wink-output/1-stdout.txt").content
+    assert kept == b"ok\n" * 20_000
+    assert "all 60,000 bytes are in '.wink-output/1-stdout.txt'" in told
 
 
 def test_output_can_be_left_out(workspace: ShellWorkspace):
@@ -554,7 +581,7 @@ def test_the_last_lines_of_a_failed_command_are_in_the_order_of_printing(
     assert tail.split("\n")[-2:] == ["99", "bad"]
     assert len(tail.split("\n")) == 10
     workspace.script("seq 1 99")
-    assert outcome_of(workspace) == CommandOutcome(exit_code=0)
+    assert outcome_of(workspace) == CommandOutcome(exit_code=0, tail="99")
     workspace.script("kill -9 $$")
     assert (outcome_of(workspace).exit_code, outcome_of(workspace).signal) == (137, "SIGKILL")
     workspace.script("seq 1 99999; exit 1", capture_output=False)

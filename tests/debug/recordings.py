@@ -183,7 +183,8 @@ def record_commands(directory: Path) -> Path:
     done.call("shell_execute", command="sleep 1000", result="timed out", outcome=slow)
     done.compact()
     done.compact("The test `test_mean` failed because of a division.\n\nNext: run it again.")
-    passed = CommandOutcome(exit_code=0)
+    colours = "\x1b[1;32m2 passed\x1b[0m, \x1b[33m1 warning\x1b[39m\x1b[2K\n"
+    passed = CommandOutcome(exit_code=0, tail="2 passed, 1 warning", styled=colours)
     done.call("shell_execute", command="pytest -q", result="exit code 0", outcome=passed)
     done.end("It passes.")
     done.recorder.close()

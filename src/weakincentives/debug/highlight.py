@@ -3,6 +3,7 @@
 Tokens are data; the page turns them into elements by itself, so no markup is ever sent.
 """
 
+import re
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,6 +13,8 @@ from typing import TypeAlias
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType] # untyped options
 from pygments.token import STANDARD_TYPES
+
+from weakincentives.characters import strip_escapes
 
 Token: TypeAlias = tuple[str, str]
 """A class name, empty for plain text, and the text."""
@@ -79,12 +82,45 @@ def highlight(path: str, text: str, *, colours: bool = True) -> list[list[Token]
     return lines[:-1] if text.endswith("\n") else lines
 
 
+def highlight_output(text: str) -> list[Token]:
+    """Return what a program printed in colours as tokens, whose classes name the colours."""
+    first, *rest = _STYLE.split(text)
+    tokens: list[Token] = []
+    colour, is_bold = "", False
+    for codes, piece in (("", first), *zip(rest[::2], rest[1::2], strict=True)):
+        for code in _read_codes(codes):
+            is_bold = code == 1 if code in _WEIGHTS else is_bold
+            colour = _COLOURS.get(code, colour)
+        if shown := strip_escapes(piece):
+            _append(tokens, " t-".join(filter(None, (colour, "bold" * is_bold))), shown)
+    return tokens
+
+
+def _read_codes(text: str) -> list[int]:
+    """Return the codes of a sequence for colours; of 256 colours, only the first 16 have a name."""
+    codes = [int(each or 0) for each in text.split(";")]
+    if codes[0] not in _EXTENDED:
+        return codes
+    is_named = len(codes) > 2 and codes[:2] == [_EXTENDED[0], _INDEXED] and codes[2] < 16
+    return [30 + codes[2] % 8] if is_named else []
+
+
 def plain(text: str) -> list[list[Token]]:
     """Return the lines of a text without highlighting."""
     lines = text.split("\n")
     if text.endswith("\n"):
         lines.pop()
     return [[("", line)] if line else [] for line in lines]
+
+
+_STYLE = re.compile(r"\x1b\[((?:[0-9]{1,3}|;)*)m")
+_WEIGHTS = (0, 1, 22)
+_NAMES = {31: "red", 32: "green", 33: "yellow", 34: "blue", 35: "magenta", 36: "cyan"}
+_COLOURS = dict.fromkeys((0, 30, 37, 39, 90, 97), "") | {
+    code: name for first, name in _NAMES.items() for code in (first, first + 60)
+}
+_EXTENDED = (38, 48)  # of text, and behind it
+_INDEXED = 5
 
 
 def _append(line: list[Token], name: str, text: str) -> None:

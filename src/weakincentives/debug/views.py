@@ -3,12 +3,15 @@
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, cast
 from uuid import UUID
 
+from weakincentives.characters import strip_escapes
 from weakincentives.debug.content import Mask, describe_diff, describe_file
+from weakincentives.debug.highlight import Token, highlight_output
 from weakincentives.debug.recording import RecordedSession, Recording
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
@@ -84,10 +87,17 @@ class SessionView:
         """Return everything about a step but its files."""
         record = self._recording.step(number)
         change = record.messages
+        details = dict(record.details)
+        command = step_command(record)
+        if command is not None and command.styled:
+            details |= {
+                "output": self._output(command.styled),
+                "command": replace(command, styled=""),
+            }
         return self.clean(
             _row(record)
             | {
-                "details": _bounded(dict(record.details)),
+                "details": _bounded(to_builtins(details)),
                 "messages": [] if change is None else _bounded(list(change.items)),
                 "messages_kept": None if change is None else change.start,
                 "slices": list(self._changed_slices(record)),
@@ -207,6 +217,11 @@ class SessionView:
                 ("Print this step", f"show {place} {number}"),
             )
         ]
+
+    def _output(self, styled: str) -> list[Token]:
+        """Return output in its colours; without them if a secret in it has to be masked."""
+        text = strip_escapes(styled)
+        return highlight_output(styled) if self.clean(text) == text else []
 
     def clean(self, value: Any) -> Any:
         """Return a value as JSON values, masked if that is wanted."""

@@ -35,7 +35,9 @@ class CommandOutcome:
     truncated: bool = False
     """Whether it printed more than the model got."""
     tail: str = ""
-    """The last lines that a failed command printed."""
+    """The last lines that a failed command printed, and the last one of any other."""
+    styled: str = ""
+    """What it printed, with the escape sequences for colours, if there were any."""
 
     @property
     def is_running(self) -> bool:

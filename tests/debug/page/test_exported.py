@@ -94,3 +94,8 @@ def test_a_command_that_failed_is_told_from_one_that_passed(
     page.goto(target.as_uri() + "#step=6")
     expect(page.locator(".stephead")).to_contain_text("Context compacted")
     expect(page.locator(".body")).to_contain_text("Next: run it again.")
+    page.goto(target.as_uri() + "#step=7")
+    output = page.locator("section", has_text="Output").locator("pre").first
+    expect(output).to_have_text("2 passed, 1 warning\n")
+    expect(output.locator(".t-green.t-bold")).to_have_text("2 passed")
+    expect(output.locator(".t-yellow")).to_have_text("1 warning")

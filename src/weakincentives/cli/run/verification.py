@@ -12,6 +12,7 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.adapters.messages import attach_partial
+from weakincentives.characters import strip_byte_escapes
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
 from weakincentives.cli.units import pick
@@ -105,7 +106,9 @@ class TestRun:
     def tail(self) -> str:
         """Return the last lines of the output, both streams."""
         streams = (self.result.out.data, self.result.err.data)
-        text = "\n".join(each.decode("utf-8", "replace").rstrip() for each in streams if each)
+        text = "\n".join(
+            strip_byte_escapes(each).decode("utf-8", "replace").rstrip() for each in streams if each
+        )
         lines = text[-_MAX_CHARACTERS:].strip("\n").split("\n")
         return "\n".join(lines[-_MAX_LINES:])
 

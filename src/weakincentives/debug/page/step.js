@@ -1,6 +1,6 @@
 // One step: what happened, what it changed, and what can be done from here.
 
-import { changeSections, counts } from "./code.js";
+import { changeSections, counts, tokens } from "./code.js";
 import { address, isOffline, loadDiff, loadMessages, loadSlices, loadStep } from "./data.js";
 import { copyButton, h, recall, remember } from "./dom.js";
 import { compact, count, day, duration, money, stepLabel, tokenCount, visible, visiblePath } from "./format.js";
@@ -62,6 +62,7 @@ async function overview(step) {
   if (details.params !== undefined) parts.push(section("Parameters", fields(details.params)));
   if (details.error) parts.push(section("Error", text(details.error, "bad")));
   if (step.changes) parts.push(section(count(step.changes, "changed path"), await changedFiles(step)));
+  if (details.output?.length) parts.push(section("Output", h("pre", { class: "text", tabindex: 0 }, tokens(details.output))));
   if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
   if (step.kind === "context") parts.push(section("What the model gets from now on", h("p", {}, leftOut(details))));
   if (details.summary) parts.push(section("Summary", text(details.summary)));
@@ -84,7 +85,7 @@ function leftOut(details) {
   return `${facts.join(", ") || "Tool results cut"}: ${compact(Number(details.tokens_before))} tokens are now ${compact(Number(details.tokens_after))}.${window}${refused}${tooLong} The recorded conversation stays whole.`;
 }
 
-const SHOWN = new Set(["summary", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
+const SHOWN = new Set(["summary", "output", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
 
 function section(title, body) {
   return h("section", {}, h("h3", {}, title), body);

@@ -1,11 +1,11 @@
 """Jupyter notebooks as pages of cells, with their shortened output."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from weakincentives.characters import strip_escapes
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
 from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
@@ -18,7 +18,6 @@ MAX_NOTEBOOK = 16 * 1024 * 1024
 _MAX_OUTPUT_LINES = 20
 _MAX_OUTPUT = 2_000
 _MARGIN = 300
-_ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _CellText = str | list[str]
 
 
@@ -114,7 +113,7 @@ def _render_cells(cells: Sequence[_Cell], first: int) -> Iterator[str]:
 
 def _render_output(output: _CellOutput) -> Iterator[str]:
     if output.ename:
-        trace = _ANSI_COLOR.sub("", "\n".join(output.traceback))
+        trace = strip_escapes("\n".join(output.traceback))
         yield _shorten(trace or f"{output.ename}: {output.evalue}")
     yield _shorten(_join_text(output.text))
     plain = output.data.get("text/plain")
@@ -136,7 +135,7 @@ def _join_text(text: object) -> str:
 
 def _shorten(text: str) -> str:
     """Return the beginning and the end of a long output."""
-    text = _ANSI_COLOR.sub("", text)
+    text = strip_escapes(text)
     lines = text.split("\n")
     if len(lines) > _MAX_OUTPUT_LINES:
         half = _MAX_OUTPUT_LINES // 2

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import IO, Self
 
+from weakincentives.characters import strip_byte_escapes
 from weakincentives.filesystem import FileEntry, Filesystem, Rewritable
 from weakincentives.filesystem.base import TOOL_OUTPUT
 
@@ -73,7 +74,7 @@ class OutputSpool:
         try:
             number = _make_room(filesystem, sum(each.kept for each in wanted.values()))
         except (OSError, ValueError) as error:
-            return {name: each.describe("", str(error)) for name, each in wanted.items()}
+            return {name: each.describe(str(error)) for name, each in wanted.items()}
         return {
             name: _store(filesystem, f"{TOOL_OUTPUT}/{number}-{name}.txt", each)
             for name, each in wanted.items()
@@ -115,8 +116,8 @@ class _Spool:
         self._file.seek(0)
         return self._file.read(self.kept)
 
-    def describe(self, path: str, problem: str = "") -> KeptFile:
-        return KeptFile(path, self.kept, self.size, problem)
+    def describe(self, problem: str) -> KeptFile:
+        return KeptFile("", self.kept, self.size, problem)
 
     def close(self) -> None:
         with suppress(OSError):  # what could not be written
@@ -125,15 +126,16 @@ class _Spool:
 
 def _store(filesystem: Filesystem, path: str, spool: _Spool) -> KeptFile:
     try:
+        data = strip_byte_escapes(spool.read())
         if isinstance(filesystem, Rewritable):
             filesystem.write_bytes(path, b"", mode="create")
             # of any size: the limit on one write is for models
-            filesystem.replace_content(path, spool.read())
+            filesystem.replace_content(path, data)
         else:
-            filesystem.write_bytes(path, spool.read(), mode="create")
+            filesystem.write_bytes(path, data, mode="create")
     except (OSError, ValueError) as error:
-        return spool.describe("", str(error))
-    return spool.describe(path)
+        return spool.describe(str(error))
+    return KeptFile(path, len(data), spool.size - spool.kept + len(data))
 
 
 def _make_room(filesystem: Filesystem, size: int) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from weakincentives.characters import strip_byte_escapes
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import hint
 from weakincentives.contrib.tools.requests import (
@@ -19,6 +20,7 @@ from weakincentives.sandbox import ExecResult, Output, PollResult
 _MAX_NETWORK_NOTES = 5
 _MAX_BINARY = 256  # bytes shown of binary output
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_STYLE = re.compile(rb"\x1b\[[0-9;:]*m")
 _MAX_TAIL = 4_000  # characters of the output's end in an event
 _TAIL_LINES = 10
 _START_WAIT = 1_000  # milliseconds, in the advice to start something in the background
@@ -103,24 +105,32 @@ def command_result(
         context: The context of the call.
         spool: The output in the order in which it was printed, if it is known.
     """
-    tail = b""
-    if result.exit_code:
-        both = b"\n".join(filter(None, (result.out.data, result.err.data)))
-        tail = spool.tail if spool is not None and spool.tail else both
+    both = b"\n".join(filter(None, (result.out.data, result.err.data)))
+    tail = spool.tail if spool is not None and spool.tail else both
     streams = fit_streams(result.out, result.err, context.settings.budget)
     outcome = CommandOutcome(
         exit_code=result.exit_code,
         signal=result.signal,
         timed_out=isinstance(result, ExecResult) and result.timed_out,
         truncated=any(each.truncated for each in streams.values()),
-        tail=_last_lines(Output(tail).text),
+        tail=_last_lines(tail, _TAIL_LINES if result.exit_code else 1),
+        styled=_render_styled(result, context.settings.budget),
     )
     return ToolResult(text, result, exclude_value_from_context=True, command=outcome)
 
 
-def _last_lines(text: str) -> str:
+def _last_lines(data: bytes, count: int) -> str:
+    text = Output(strip_byte_escapes(data)).text
     lines = _escape_controls(text[-_MAX_TAIL:]).rstrip().split("\n")
-    return "\n".join(lines[-_TAIL_LINES:])
+    return "\n".join(lines[-count:])
+
+
+def _render_styled(result: ExecResult | PollResult, budget: int) -> str:
+    """Return the output with its colours, for people; empty if it has none."""
+    if not any(_STYLE.search(each.data) for each in (result.out, result.err)):
+        return ""
+    streams = _fit(result.out, result.err, budget)
+    return "\n".join(each.text.rstrip("\n") for each in streams.values() if each.data)
 
 
 def render_seconds(result: ExecResult | PollResult) -> str:
@@ -129,7 +139,21 @@ def render_seconds(result: ExecResult | PollResult) -> str:
 
 
 def fit_streams(out: Output, err: Output, budget: int) -> Streams:
-    """Return both streams within a number of characters; the longer one is shortened first."""
+    """Return both streams within a number of characters; the longer one is shortened first.
+
+    Escape sequences of terminals are left out.
+    """
+    return _fit(_strip(out), _strip(err), budget)
+
+
+def _strip(output: Output) -> Output:
+    if b"\0" in output.data:
+        return output  # binary, and no terminal is meant
+    head, tail = map(strip_byte_escapes, (output.head, output.tail))
+    return Output(head, tail, output.dropped)
+
+
+def _fit(out: Output, err: Output, budget: int) -> Streams:
     half = budget // 2
     for_err = min(len(err.data), max(half, budget - len(out.data)))
     return {"stdout": out.shorten(budget - for_err), "stderr": err.shorten(for_err)}
