@@ -36,7 +36,7 @@ def run(wink: Wink, project: Path, model: str, *options: str | Path):
 def test_a_run_is_one_directory(wink: Wink, project: Path, script: Script, runs: Path):
     done = run(wink, project, script(edit(), "Done."), "--discard")
     [path] = runs.glob("*/history")
-    assert f"wink log {path.parent.name}\n" in done.err
+    assert f" · wink log, debug or resume {path.parent.name}\n" in done.err
     assert {each.name for each in path.parent.iterdir()} == {"history", "run.json"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert stat.S_IMODE(runs.stat().st_mode) == 0o700

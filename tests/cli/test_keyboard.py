@@ -91,7 +91,7 @@ def test_ctrl_c_works_while_nothing_is_shown_and_the_terminal_is_as_it_was(
     assert "interrupted shell_execute" in done.out
     assert "what it changed in the copy was undone" in done.out
     assert "Interrupted; changes so far:" in done.out
-    assert re.search("^To continue: wink resume [0-9a-f]{8}$", done.out, re.MULTILINE)
+    assert re.search("· wink log, debug or resume [0-9a-f]{8}$", done.out, re.MULTILINE)
     assert "Unavailable" not in done.out
 
 

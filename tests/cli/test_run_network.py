@@ -26,21 +26,25 @@ def test_connections_are_shown_summed_up_and_dumped(
     with web_server() as port:
         allowed = f"127.0.0.1:{port}"
         url = f"http://{allowed}/page"
-        steps = script(fetch(url, url, "http://other.example/"), "Done.")
+        steps = script(
+            fetch(url, url, "http://other.example/"), fetch("http://other.example/"), "Done."
+        )
         done = wink(
             *("run", "x", "--workspace", project, "--model", steps, "--discard"),
             *("--allow-host", allowed, "--allow-host", "a.example", "--dump", tmp_path / "dump"),
         )
     assert done.code == 0
     assert f"run isolated by bubblewrap and reach {allowed}, a.example." in done.err
-    assert "  network: other.example is not allowed; the person can allow it with" in done.err
-    assert f"Network: {allowed} 2 connections; refused: other.example 1\n" in done.err
+    refusal = "  network: other.example is not allowed; allow it with --allow-host other.example\n"
+    assert done.err.count(refusal) == 1
+    assert f" · network: {allowed} 2 connections; refused: other.example 2 · wink log" in done.err
     (dump,) = (tmp_path / "dump").glob("*.jsonl")
     recorded = load_session(dump, session_only=True)[NetworkConnection].all()
     # a connection is recorded when it has ended: a refusal may overtake one that is being closed
     assert sorted((each.host, each.allowed) for each in recorded) == [
         ("127.0.0.1", True),
         ("127.0.0.1", True),
+        ("other.example", False),
         ("other.example", False),
     ]
 
@@ -57,6 +61,18 @@ def test_json_has_every_connection_and_the_sums(wink: Wink, project: Path, scrip
     (total,) = done.last["network"]
     assert (total["connections"], total["refused"]) == (1, 0)
     assert total["bytes_received"] == connection["bytes_received"] > 0
+
+
+def test_without_an_allowed_host_the_option_that_allows_one_is_named_once(
+    wink: Wink, project: Path, script: Script
+) -> None:
+    steps = script(fetch("http://other.example/"), fetch("http://third.example/"), "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", steps, "--discard")
+    hint = "  network: commands have no network; --allow-host HOST allows a host\n"
+    assert done.err.count(hint) == 1
+    failing = script(shell("sh", "-c", "exit 1"), "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", failing, "--discard")
+    assert hint not in done.err
 
 
 def test_the_model_is_told_what_it_can_reach_and_why_it_was_refused(
@@ -144,7 +160,7 @@ def test_a_summary_names_a_few_hosts() -> None:
     made = [NetworkConnection(host=f"h{each}.example", port=443) for each in range(7)]
     invalid = NetworkConnection(host="", port=0, allowed=False)
     assert describe_traffic(count_traffic([*made, invalid])) == (
-        "Network: h0.example 1 connection, h1.example 1 connection, h2.example 1 connection,"
+        "network: h0.example 1 connection, h1.example 1 connection, h2.example 1 connection,"
         " h3.example 1 connection, h4.example 1 connection and 2 more;"
         " refused: an invalid request 1"
     )

@@ -16,6 +16,7 @@ from weakincentives.adapters import ModelResponded, TokenPrice
 from weakincentives.cli.activity import create_console, show_activity
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.view import Progress
+from weakincentives.filesystem import FileWritten
 from weakincentives.runtime import CommandOutcome, TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 
@@ -70,6 +71,30 @@ def test_a_failed_command_shows_its_last_lines():
     ]
 
 
+def test_a_command_shows_its_last_line_and_all_of_its_output_only_on_request(
+    wink: Wink, project: Path, script: Script
+):
+    model = script(shell("sh", "-c", "seq 1 9; echo '76 passed'"), "Done.")
+    arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    assert re.search(r"exit 0 .*\n    76 passed\n[^ ]", wink(*arguments).err)
+    shown = wink(*arguments, "--verbose").err
+    assert all(f"    {each}\n" in shown for each in ["stdout:", *range(1, 10), "76 passed"])
+
+
+def test_what_git_and_caches_need_are_no_changed_files(wink: Wink, project: Path, script: Script):
+    (project / ".git").mkdir()
+    touch = "mkdir -p pkg/__pycache__; touch .git/index pkg/__pycache__/a.pyc .pytest_cache"
+    model = script(shell("sh", "-c", f"{touch}; echo end"), "Done.")
+    arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
+    [line] = [each for each in wink(*arguments).err.splitlines() if "touch" in each]
+    assert "a.pyc ·" not in line
+    assert "index ·" not in line
+    progress = Progress()
+    for path in (".git/index", "pkg/__pycache__/a.pyc", ".pytest_cache"):
+        progress.on_change(FileWritten(path, 1, "create"))
+    assert not progress.touched
+
+
 def test_a_failed_call_shows_why_with_its_first_and_last_lines():
     message = "\n".join(f"line {each}" for each in range(20))
     found = lines_of(invoked(success=False, result_message=message))
@@ -122,6 +147,7 @@ def test_json_has_the_exit_code_the_tokens_and_the_cost(
         "timed_out": False,
         "truncated": False,
         "tail": "no",
+        "styled": "",
     }
     assert (done.last["cached_tokens"], done.last["cost_usd"]) == (600, 0.0021)
 
@@ -162,7 +188,7 @@ def test_the_status_line_names_the_running_command_and_its_last_output():
     now[0] = 34.9
     progress.on_output("stdout", b"one\ntwo \x1b[2J\r")
     assert progress.describe_activity() == "running: pytest -q, 34 s"
-    assert progress.last_output() == "two ^[[2J"
+    assert progress.last_output() == "two"
     progress.on_tool_call(ToolInvoked(tool="shell_execute", call_id="1"))
     assert progress.describe_activity() == "waiting for the model"
     assert progress.last_output() == ""

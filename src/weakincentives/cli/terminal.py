@@ -11,9 +11,11 @@ interrupts a read.
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import termios
+import textwrap
 import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -67,6 +69,14 @@ def cut(line: str, width: int) -> str:
         room -= _cells(line[end])
         end += 1
     return f"{line[:end].rstrip()}…"
+
+
+def wrap_words(text: str, *, room: int = 0) -> str:
+    """Return a text as lines that end between words, on a terminal, with room after the last."""
+    if not is_terminal(sys.stderr):
+        return text
+    width = max(20, shutil.get_terminal_size().columns - room)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _cells(character: str) -> int:

@@ -18,6 +18,9 @@ DEFAULT_PORTS = frozenset({80, 443})
 LOCALHOST = "localhost"
 """The one name that stands for loopback addresses."""
 
+PERMISSION = "the person can allow it with --allow-host"
+"""What a refusal tells the model, before the rule that would allow the host."""
+
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 # forms such as 127.1 and 0x7f000001, which some resolvers take for addresses

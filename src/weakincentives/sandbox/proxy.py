@@ -20,6 +20,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 
 from weakincentives.sandbox.allowlist import (
+    PERMISSION,
     AllowList,
     format_address,
     format_rule,
@@ -477,8 +478,7 @@ def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int
 
 
 def _refusal(fact: str, rule: str) -> ProxyError:
-    advice = f"the person can allow it with --allow-host {rule}"
-    return ProxyError(HTTPStatus.FORBIDDEN, f"wink: {fact}; {advice}")
+    return ProxyError(HTTPStatus.FORBIDDEN, f"wink: {fact}; {PERMISSION} {rule}")
 
 
 def _address_refusal(host: str, address: str, port: int) -> ProxyError:

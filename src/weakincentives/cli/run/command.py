@@ -60,6 +60,7 @@ class OutputOptions:
     action: Action
     as_json: bool = False
     quiet: bool = False
+    verbose: bool = False
 
 
 @click.command(epilog=_EPILOG)
@@ -109,13 +110,14 @@ def command(
     config: str | None,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Let a model work on TASK in a copy of a directory, then review the changes.
 
     TASK is the task in words; - reads it from standard input.
     """
-    output = OutputOptions(action, as_json=as_json, quiet=quiet)
+    output = OutputOptions(action, as_json=as_json, quiet=quiet, verbose=verbose)
     original = resolve_workspace(workspace)
     attachments = load_attachments(attach, is_stdin_used=task == STANDARD_INPUT)
     if is_continued:
@@ -177,6 +179,7 @@ def resume(
     config: str | None,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Continue a run, or begin again at any of its steps, with its session and conversation.
@@ -186,7 +189,7 @@ def resume(
     with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
     choose others.
     """
-    output = OutputOptions(action, as_json=as_json, quiet=quiet)
+    output = OutputOptions(action, as_json=as_json, quiet=quiet, verbose=verbose)
     found = runs.find_run(run, "steps")
     with open_timeline(found) as timeline:
         earlier = EarlierRun(found, timeline, step=step, branch=name)
@@ -239,7 +242,7 @@ def execute_job(
     """
     check_repository(output.action, original)
     cancellation = CancellationToken()
-    view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
+    view = _create_view(cancellation, output)
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
         options = replace(
@@ -299,7 +302,7 @@ def _read_stdin() -> str:
     return task
 
 
-def _create_view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:
-    if as_json:
+def _create_view(cancellation: CancellationToken, output: OutputOptions) -> View:
+    if output.as_json:
         return JsonView(cancellation.cancel)
-    return View() if quiet else LinesView()
+    return View() if output.quiet else LinesView(is_verbose=output.verbose)

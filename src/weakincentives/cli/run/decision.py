@@ -40,10 +40,9 @@ from weakincentives.cli.run.selection import (
     prompt,
     read_text,
     select_paths,
-    wrap_options,
 )
 from weakincentives.cli.runs import place_id
-from weakincentives.cli.terminal import describe_error, echo, is_terminal
+from weakincentives.cli.terminal import describe_error, echo, is_terminal, wrap_words
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
     Applied,
@@ -207,9 +206,9 @@ class Decision:
         """Ask until an action succeeds; without an answer the copy is kept."""
         while True:
             conflicts = self._find_conflicts(self._choice)
-            options = self._options(conflicts)
+            question = wrap_words(", ".join(self._options(conflicts).values()), room=len(": x "))
             try:
-                outcome = self._execute_answer(prompt(wrap_options(options.values())), conflicts)
+                outcome = self._execute_answer(prompt(question), conflicts)
             except click.Abort:
                 self._print("")
                 return self._keep()
@@ -220,10 +219,11 @@ class Decision:
         """Return the possible answers, and how the question shows each."""
         left = [each for each in conflicts if not each.can_merge]
         has_repository = is_in_repository(self._review.copy.original)
-        applied = self._review.applied and self._choice is not None and not self._choice
-        commit = f"[c]ommit{self._scope(conflicts)}" if self._part_without(conflicts) else ""
+        chosen = self._part_without(conflicts)
+        applied = self._review.applied and self._choice is not None and not chosen
+        commit = f"[c]ommit{self._scope(conflicts)}" if chosen else ""
         options = {
-            "apply": f"[a]pply{self._scope(conflicts)}" if self._part_without(conflicts) else "",
+            "apply": f"[a]pply{self._scope(conflicts)}" if chosen else "",
             "merge": self._merge_option(left) if len(left) < len(conflicts) else "",
             "some": "[s]ome of it" if self._choice is None else "[s]ome of it, chosen again",
             "commit": ("[c]ommit what was applied" if applied else commit) * has_repository,

@@ -257,7 +257,7 @@ class Job:
             made = create_sandbox(
                 name,
                 filesystem,
-                env={**COMMAND_ENVIRONMENT, **self._options.env},
+                env=self._options.env,
                 original=original,
                 allow_hosts=self._options.sandbox.hosts,
                 on_connection=self._session.dispatch,

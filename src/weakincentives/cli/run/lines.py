@@ -27,7 +27,14 @@ from weakincentives.cli.activity import (
     show_live,
 )
 from weakincentives.cli.markdown import MarkdownStream
-from weakincentives.cli.run.view import Progress, View, describe_target, result_text
+from weakincentives.cli.run.view import (
+    Progress,
+    View,
+    describe_refusal,
+    describe_target,
+    lacks_network,
+    result_text,
+)
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import format_duration
 from weakincentives.runtime import ToolInvoked
@@ -44,20 +51,27 @@ class LinesView(View):
     """A line per event; on a terminal with the model's text and a status line that changes."""
 
     def __init__(
-        self, console: Console | None = None, *, notice_after: float = NOTICE_AFTER
+        self,
+        console: Console | None = None,
+        *,
+        notice_after: float = NOTICE_AFTER,
+        is_verbose: bool = False,
     ) -> None:
         """Write to `console`, by default on standard error.
 
         Args:
             console: Where to write.
             notice_after: Seconds after which a wait is reported where there is no terminal.
+            is_verbose: Print all that the model gets of what its commands print.
         """
+        self._is_verbose = is_verbose
         self._console = create_console() if console is None else console
         self._is_live = self._console.is_terminal
         self._notice_after = notice_after
         self._spinner = Spinner("dots", style="cyan")
         self._stream = MarkdownStream(self._print_block)
         self._needs_gap = False
+        self._refused: set[str] = set()  # hosts that were named
         self._lock = RLock()  # of the console, while there is a live region
 
     def emit(self, event: str, facts: Mapping[str, object], text: str | Text | None = None) -> None:
@@ -121,8 +135,11 @@ class LinesView(View):
                     self._console.print(Text(f"  {line}", "italic"), soft_wrap=True)
 
     def _on_tool_call(self, event: ToolInvoked) -> None:
-        for line in _describe_call(event, self._width()):
+        is_whole = self._is_verbose and event.command is not None
+        for line in _describe_call(event, self._width(), is_whole=is_whole):
             self._print_line(line)
+        if self._progress is not None and self._progress.is_offline and lacks_network(event):
+            self._print_refusal("", "commands have no network; --allow-host HOST allows a host")
 
     def _on_retry(self, event: RequestRetried) -> None:
         again = "; the text above is sent again" if self._stream.has_printed else ""
@@ -136,8 +153,16 @@ class LinesView(View):
 
     def _on_connection(self, event: NetworkConnection) -> None:
         if event.reason:
-            reason = event.reason.removeprefix("wink: ")
-            self._print_line(Text(f"  network: {shorten(reason, self._width() - 11)}", "yellow"))
+            self._print_refusal(event.host, describe_refusal(event))
+
+    def _print_refusal(self, host: str, reason: str) -> None:
+        """Print why a host was not reached, once."""
+        with self._lock:  # connections are reported by threads of the proxy
+            if host in self._refused:
+                return
+            self._refused.add(host)
+            text = f"  network: {shorten(reason, self._width() - 11)}"
+            self._print_line(Text(text, "yellow"))
 
     def _print_block(self, block: RenderableType) -> None:
         """Print a block of the model's text, with an empty line around it."""
@@ -178,7 +203,7 @@ class _LiveRegion:
         yield render_status(self._spinner, self._progress.line(width - 2))
 
 
-def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
+def _describe_call(event: ToolInvoked, width: int, *, is_whole: bool) -> Iterator[Text]:
     """Yield the lines about a finished call; the result is never cut off."""
     failed = not event.success or (event.command is not None and event.command.failed)
     label = shorten(f"{_describe_failure(event)}{event.tool}", 40)
@@ -197,7 +222,7 @@ def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
     )
     if is_long:
         yield Text.assemble("    ", end)
-    for line in _excerpt(event):
+    for line in _lines(result_text(event)) if is_whole else _excerpt(event):
         yield Text(
             f"    {cut(escape_controls(line), width - 4)}", "dim" if event.success else "red"
         )
@@ -214,11 +239,11 @@ def _is_interrupted(event: ToolInvoked) -> bool:
 
 
 def _excerpt(event: ToolInvoked) -> Iterator[str]:
-    """Yield the lines that tell why a call or its command failed."""
+    """Yield the lines that tell why a call or its command failed, or the last of its output."""
     command = event.command
     if event.success:
-        if command is not None and command.failed and command.tail:
-            if command.truncated:
+        if command is not None and command.tail:
+            if command.failed and command.truncated:
                 yield "[output truncated]"
             yield from _lines(command.tail)[-_MAX_EXCERPT:]
         return

@@ -272,6 +272,9 @@ def run_options(command: F) -> F:
         click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
         click.option("--quiet", is_flag=True, help="Print nothing during the run."),
+        click.option(
+            "--verbose", is_flag=True, help="Print what the model gets of its commands' output."
+        ),
     )
     for option in reversed(options):
         command = option(command)

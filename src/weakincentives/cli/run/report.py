@@ -16,7 +16,7 @@ from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.options import JobOptions, is_answered
+from weakincentives.cli.run.options import JobOptions
 from weakincentives.cli.run.result import (
     EXIT_FAILED,
     JobResult,
@@ -27,7 +27,7 @@ from weakincentives.cli.run.result import (
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
-from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
+from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten, wrap_words
 from weakincentives.cli.units import (
     format_clock,
     format_cost,
@@ -233,14 +233,20 @@ class Report:
     def _print_result(self, result: JobResult, action: Action) -> None:
         if result.answer.strip() and not self._is_silent:
             self._print_answer(result, action)
-        self._print(", ".join(_totals(result)))
-        if result.tests and result.error is None:
-            self._print(f"Tests: {escape_controls(str(result.tests[-1]))}")
-        if result.traffic:
-            self._print(describe_traffic(result.traffic))
+        self._print(wrap_words(" · ".join(self._summarize(result))))
         for command in result.stopped:
             self._print(f"Stopped in the background: {shorten(command, _MAX_COMMAND)}")
         self._print_files(result)
+
+    def _summarize(self, result: JobResult) -> Iterator[str]:
+        """Yield what a line says about a round, and where there is more."""
+        yield ", ".join(_totals(result))
+        if result.tests and result.error is None:
+            yield f"tests: {result.tests[-1]}"
+        if result.traffic:
+            yield describe_traffic(result.traffic)
+        if result.timeline is not None:
+            yield f"wink log, debug or resume {shlex.quote(place_id(self._copy.place))}"
 
     def _print_failure(self, result: JobResult, action: Action, *, has_changes: bool) -> None:
         if result.status == "cancelled":
@@ -268,12 +274,7 @@ class Report:
         if result.timeline_error is not None:
             self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
         name = shlex.quote(place_id(self._copy.place))
-        if result.timeline is not None:
-            instruction = ' "..."' if is_answered(result.messages) else ""
-            self._print(f"Every step: wink log {name}")
-            self._print(f"In the browser: wink debug {name}")
-            self._print(f"To continue: wink resume {name}{instruction}")
-        if result.left_out:
+        if result.left_out and result.dump is not None:
             names = list_names(sorted(result.left_out), _MAX_LEFT_OUT)
             self._print(f"  skipped (reproducible): {names} (--dump-all)")
         for step, paths in result.displaced.items():

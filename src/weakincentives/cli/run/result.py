@@ -44,7 +44,7 @@ def count_traffic(connections: Iterable[NetworkConnection]) -> list[HostTraffic]
 
 
 def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
-    """Return one line for the user; empty if there was no traffic."""
+    """Return what a line says to the user; empty if there was no traffic."""
     made = [
         f"{describe_host(each.host, each.port)} {format_count(each.connections, 'connection')}"
         for each in traffic
@@ -55,7 +55,7 @@ def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
     ]
     parts = [_join(made)] if made else []
     parts += [f"refused: {_join(refused)}"] if refused else []
-    return f"Network: {'; '.join(parts)}" if parts else ""
+    return f"network: {'; '.join(parts)}" if parts else ""
 
 
 def traffic_facts(traffic: Sequence[HostTraffic]) -> list[dict[str, object]]:

@@ -5,8 +5,6 @@ An answer is what was typed after its question was shown. Questions about change
 """
 
 import os
-import shutil
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,12 +26,6 @@ def prompt(question: str, *, default: str = "") -> str:
     while True:
         if answer := read_text(f"{question}{hint}: ") or default:
             return answer
-
-
-def wrap_options(options: Iterable[str]) -> str:
-    """Return the options as lines that end between words, with room for an answer."""
-    width = max(20, shutil.get_terminal_size().columns - len(": x "))
-    return textwrap.fill(", ".join(options), width, break_long_words=False, break_on_hyphens=False)
 
 
 def find_command(answer: str, names: Iterable[str]) -> str | None:

@@ -1,6 +1,7 @@
 """How a run is shown: its progress, and the views that people and programs read."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -14,6 +15,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRetried, TokenPrice
+from weakincentives.characters import strip_byte_escapes
 from weakincentives.cli.activity import format_wait
 from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import (
@@ -32,11 +34,13 @@ from weakincentives.filesystem import (
     LinkCreated,
 )
 from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.reproducible import is_cache
 from weakincentives.posix import display_path
 from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import call_subject
 from weakincentives.sandbox import NetworkConnection
+from weakincentives.sandbox.allowlist import PERMISSION
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
@@ -44,6 +48,11 @@ _WAITING = "waiting for the model"
 _MAX_PATHS = 3
 _MAX_SUBJECT = 40  # cells of a command in the status line
 _MAX_OUTPUT = 4096  # bytes
+_NO_NETWORK = re.compile(
+    r"could not resolve|temporary failure in name resolution|name or service not known"
+    r"|network is unreachable|EAI_AGAIN|failed to lookup address|unable to resolve host",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -54,6 +63,8 @@ class Progress:
     seconds: float | None = None
     """Time limit of the run; None means unlimited."""
     price: TokenPrice | None = None
+    is_offline: bool = False
+    """Whether commands have no network, which the user could change."""
     now: Callable[[], float] = time.monotonic
     steps: int = 0
     calls: int = 0
@@ -139,7 +150,7 @@ class Progress:
         """Count a changed path."""
         source = event.source if isinstance(event, EntryMoved) else None
         for path in (source, getattr(event, "path", None)):
-            if isinstance(path, str) and not is_tool_output(path):
+            if isinstance(path, str) and _is_in_project(path):
                 self.touched[path] = None
 
     def cost_of(self, usage: TokenUsage) -> float | None:
@@ -160,7 +171,8 @@ class Progress:
 
     def last_output(self) -> str:
         """Return the last line that the running command has printed."""
-        lines = self._output.replace(b"\r", b"\n").decode("utf-8", "replace").split("\n")
+        output = strip_byte_escapes(self._output).replace(b"\r", b"\n")
+        lines = output.decode("utf-8", "replace").split("\n")
         return escape_controls(next((each.strip() for each in lines[::-1] if each.strip()), ""))
 
     def line(self, width: int = 1000) -> str:
@@ -193,10 +205,28 @@ def describe_target(event: ToolInvoked, width: int) -> str:
     """Return what a call was about: its command, pattern or code, and its files."""
     parts = [call_subject(event.params)]
     if event.paths != (".",) or not parts[0]:
-        more = len(event.paths) - _MAX_PATHS
-        names = [display_path(path) for path in event.paths[:_MAX_PATHS]]
+        paths = [path for path in event.paths if _is_in_project(path)]
+        more = len(paths) - _MAX_PATHS
+        names = [display_path(path) for path in paths[:_MAX_PATHS]]
         parts.append(", ".join(names) + (f" and {more} more" if more > 0 else ""))
     return shorten(" · ".join(filter(None, parts)), width)
+
+
+def lacks_network(event: ToolInvoked) -> bool:
+    """Return whether the command of a call seems to have failed because it reached no host."""
+    has_failed = event.command is not None and event.command.failed
+    return has_failed and _NO_NETWORK.search(result_text(event)) is not None
+
+
+def describe_refusal(connection: NetworkConnection) -> str:
+    """Return for the user why a connection was refused or has failed; empty if it was not."""
+    reason = connection.reason.removeprefix("wink: ")
+    return reason.replace(PERMISSION, "allow it with --allow-host")
+
+
+def _is_in_project(path: str) -> bool:
+    """Return whether a path is neither git's data, nor a cache, nor the output of a tool."""
+    return not (is_tool_output(path) or is_cache(path) or ".git" in path.split("/"))
 
 
 def result_text(event: ToolInvoked) -> str:
