@@ -131,7 +131,7 @@ def printed(name: str, workspace: Path, *paths: Path) -> str:
 
 
 @isolated
-@pytest.mark.parametrize("mark", ["passwd", ".ssh", ".gnupg", ".aws", ".config"])
+@pytest.mark.parametrize("mark", ["passwd", ".ssh", ".gnupg", ".aws", ".config", ".profile"])
 def test_a_prefix_in_path_never_makes_a_home_readable(
     name: str, mark: str, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +180,29 @@ def test_links_of_a_prefix_to_another_prefix_are_followed(
     (tmp_path / "prefix" / "lib").symlink_to(tmp_path / "store" / "lib")
     put_on_path(monkeypatch, tmp_path / "prefix" / "bin")
     assert printed(name, workspace, tmp_path / "prefix/lib/text") == "known"
+
+
+@isolated
+@pytest.mark.parametrize(("user_id", "is_hidden"), [(1001, True), (1, False)])
+def test_the_home_of_a_person_in_a_directory_of_the_system_is_hidden(
+    name: str,
+    user_id: int,
+    is_hidden: bool,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled = sorted(
+        each for each in Path("/usr/share").iterdir() if each.is_dir() and any(each.iterdir())
+    )
+    home, beside = [each for each in filled if not each.is_symlink()][:2]
+    (tmp_path / "passwd").write_text(f"ci:x:{user_id}:1::{home}:/bin/sh\n")
+    monkeypatch.setattr(system_paths, "_PASSWD", tmp_path / "passwd")
+    with create_sandbox(name, workspace) as sandbox:
+        found = {each: sandbox.exec(["ls", str(each)]).stdout for each in (home, beside)}
+        assert sandbox.exec(["sh", "-c", f"touch {home}/new"]).exit_code != 0
+    assert not found[home] if is_hidden else found[home]
+    assert found[beside]
 
 
 def test_a_user_without_a_home_is_no_error(

@@ -55,6 +55,7 @@ from weakincentives.sandbox.system_paths import (
     KERNEL_FILES,
     SYSTEM_DIRECTORIES,
     can_read,
+    find_hidden_homes,
     find_program,
     is_below,
     search_path,
@@ -244,6 +245,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         """Return the arguments that are the same for all commands: it looks at many paths."""
         etc = EtcDirectory(self._environment.create_directory("etc"), _ETC_TEXTS)
         mounted, alias = self._mounted(), () if self._alias is None else (self._alias,)
+        hidden = find_hidden_homes()
         for each in (*mounted, *alias):
             etc.add_mount_point(each)
         return (
@@ -255,6 +257,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
             *("--args", str(_VARIABLES), "--json-status-fd", str(_STATUS)),
             *_system_arguments(),
+            *(word for each in hidden for word in ("--tmpfs", each)),
             *("--ro-bind", etc.path, "/etc", *_bind_arguments(etc.mounts)),
             *("--proc", "/proc", *_kernel_arguments(), "--dev", "/dev"),
             *("--bind", self._environment.temporary, _TEMPORARY),
@@ -263,7 +266,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *_bind_arguments(mounted),  # last, for paths below the mounts above
             *("--bind", self._root, WORKSPACE),
             *(word for each in alias for word in ("--bind", self._root, each)),
-            *("--remount-ro", "/"),
+            *(word for each in (*hidden, "/") for word in ("--remount-ro", each)),
         )
 
     def _find_alias(self) -> str | None:

@@ -36,6 +36,8 @@ from weakincentives.sandbox.system_paths import (
     DEVICES,
     ETC_FILES,
     SYSTEM_DIRECTORIES,
+    exclude_paths,
+    find_hidden_homes,
     search_path,
 )
 
@@ -206,7 +208,8 @@ class LandlockSandbox(IsolatedSandbox):
         yield from (Grant(path, WRITE) for path in self._writable())
         yield from (Grant(path, DEVICE) for path in DEVICES)
         hook = () if self._hook is None else (str(self._hook),)
-        yield from (Grant(path, READ) for path in (*SYSTEM_DIRECTORIES, *self._readable, *hook))
+        system = exclude_paths(SYSTEM_DIRECTORIES, find_hidden_homes())
+        yield from (Grant(path, READ) for path in (*system, *self._readable, *hook))
         yield from (Grant(f"/etc/{name}", READ) for name in ETC_FILES)
         yield from (Grant(f"/proc/{name}", Access.READ_FILE) for name in _PROC_FILES)
 

@@ -38,6 +38,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 
 _HOST_DIRECTORIES = (*SYSTEM_DIRECTORIES, "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var")
 _KERNEL_DIRECTORIES = ("/proc", "/sys")
+_SYSTEM_PROGRAMS = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/sbin")
 _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin"})
 _ENVIRONMENTS = (".venv", "venv")
 _ENVIRONMENT_FILE = "pyvenv.cfg"
@@ -52,9 +53,10 @@ _LAYOUTS: Mapping[str, Sequence[str]] = {
 }
 _PYTHON_FILES = ("bin/python*", "lib/python3*", "lib/libpython3*", _ENVIRONMENT_FILE)
 _KEY_DIRECTORIES = frozenset({".ssh", ".gnupg", ".aws"})
-_HOME_DIRECTORIES = (*_KEY_DIRECTORIES, ".config")
+_HOME_MARKS = (*_KEY_DIRECTORIES, ".config", ".kube", ".docker", ".netrc", ".bashrc", ".profile")
 _PASSWD = Path("/etc/passwd")
-_HOME_FIELD = 5
+_PASSWD_FIELDS = 7
+_FIRST_PERSON, _NOBODY = 1000, 65534  # user IDs; those below belong to the system
 _MAX_LINKS = 40  # as the kernel follows
 
 
@@ -91,9 +93,41 @@ def readable_paths(
     found = [*_python_files(homes), *_path_files(os.get_exec_path(), homes), *own, *more]
     fixed = [path for path in found if not _leads_into(path, workspace)]
     resolved = dict.fromkeys(each for path in fixed for each in (path, os.path.realpath(path)))
+    hidden = find_hidden_homes()
     return tuple(
-        path for path in resolved if can_read(path) and not is_below(path, SYSTEM_DIRECTORIES)
+        path
+        for path in resolved
+        if can_read(path) and (not is_below(path, SYSTEM_DIRECTORIES) or is_below(path, hidden))
     )
+
+
+def find_hidden_homes() -> tuple[str, ...]:
+    """Return the homes of people inside the directories of the system, such as `/usr/home/ada`.
+
+    The homes of the system's own users are directories of programs, such as `/usr/sbin`.
+    """
+    real = {os.path.realpath(home): uid for uid, home in _users()}
+    return tuple(
+        sorted(
+            home
+            for home, uid in real.items()
+            if is_below(home, SYSTEM_DIRECTORIES)
+            and not any(is_below(each, (home,)) for each in _SYSTEM_PROGRAMS)
+            and Path(home).is_dir()
+            and (_FIRST_PERSON <= uid != _NOBODY or _has_home_mark(home))
+        )
+    )
+
+
+def exclude_paths(directories: Iterable[str], hidden: Sequence[str]) -> Iterator[str]:
+    """Yield the directories; of one that contains a hidden path, what is beside that path."""
+    for each in directories:
+        if not any(is_below(path, (each,)) for path in hidden):
+            yield each
+        elif each not in hidden and can_read(each):
+            with os.scandir(each) as entries:
+                beside = [entry.path for entry in entries if not entry.is_symlink()]
+            yield from exclude_paths(beside, hidden)
 
 
 def search_path(
@@ -241,7 +275,7 @@ def _find(prefix: Path, pattern: str) -> list[str]:
 def _is_private(path: str | Path, homes: Set[str]) -> bool:
     """Return whether a path is a home or contains one, by its name or by what is in it."""
     return any(
-        any(_exists(f"{each}/{mark}") for mark in _HOME_DIRECTORIES)
+        _has_home_mark(each)
         or not _KEY_DIRECTORIES.isdisjoint(Path(each).parts)
         or any(is_below(home, (each,)) for home in homes)
         for each in {str(path), os.path.realpath(path)}
@@ -261,14 +295,25 @@ def _exists(path: str) -> bool:
     return os.access(path, os.F_OK)
 
 
+def _has_home_mark(path: str) -> bool:
+    return any(_exists(f"{path}/{mark}") for mark in _HOME_MARKS)
+
+
 def _homes() -> set[str]:
     """Return the homes of this machine's users, by every name."""
-    found = {os.path.expanduser("~")}  # noqa: PTH111 # pathlib raises for a user without one
+    found = {home for _, home in _users()}
+    return found | {os.path.realpath(each) for each in found}
+
+
+def _users() -> Iterator[tuple[int, str]]:
+    """Yield the users of this machine with their homes; this process may have another one."""
+    lines: list[str] = []
     with suppress(OSError):  # a container may have no such file
         lines = _PASSWD.read_text(errors="replace").splitlines()
-        found |= {line.split(":")[5] for line in lines if line.count(":") == _HOME_FIELD + 1}
-    found = {each for each in found if Path(each).is_absolute()}
-    return found | {os.path.realpath(each) for each in found}
+    users = [each for line in lines if len(each := line.split(":")) == _PASSWD_FIELDS]
+    own = (0, os.path.expanduser("~"))  # noqa: PTH111 # pathlib raises for a user without one
+    found = [own, *((int(each[2]), each[5]) for each in users if each[2].isdecimal())]
+    yield from (each for each in found if Path(each[1]).is_absolute())
 
 
 def _leads_into(path: str, workspace: str) -> bool:
