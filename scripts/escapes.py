@@ -255,9 +255,15 @@ print('yes')
         printed_yes,
     ),
     Escape(
-        "read what the kernel tells its root user about memory",
-        "print('yes' if any(len(open(f'/proc/{each}', 'rb').read(8)) == 8 for each in"
-        " ('slabinfo', 'vmallocinfo', 'pagetypeinfo', 'kpagecount')) else '')",
+        "read the kernel's tables of memory, timers and load",
+        """
+names = ['kpageflags', 'pagetypeinfo', 'slabinfo', 'timer_list', 'vmallocinfo', 'pressure/memory']
+for name in names:
+    try:
+        print('yes' if open('/proc/' + name, 'rb', buffering=0).read(8) else '')
+    except OSError:
+        pass
+""",
         printed_yes,
     ),
     Escape(

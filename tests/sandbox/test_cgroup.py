@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from weakincentives.sandbox import BubblewrapSandbox, cgroup
 from weakincentives.sandbox.cgroup import ControlGroups, find_hierarchies
 from weakincentives.sandbox.limits import SandboxLimits
 
@@ -147,3 +148,17 @@ def test_groups_of_killed_processes_are_removed_by_the_next() -> None:
     assert any(list(each.glob(mark)) for each in hierarchies)
     ControlGroups({"pids": 8}).remove()
     assert not any(list(each.glob(mark)) for each in hierarchies)
+
+
+def test_shared_memory_is_limited_without_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "find_hierarchies", lambda root: iter(()))
+    limits = SandboxLimits(memory=64 * 1024**2)
+    fill = "exec 2>&1; head -c 80M /dev/zero >/dev/shm/file; stat -c %s /dev/shm/file; touch /dev/x"
+    with BubblewrapSandbox(tmp_path, limits=limits) as sandbox:
+        assert not sandbox.limited
+        full, size, elsewhere = sandbox.exec(["sh", "-c", fill]).stdout.splitlines()
+    assert "No space left" in full
+    assert int(size) <= limits.memory
+    assert "Read-only file system" in elsewhere

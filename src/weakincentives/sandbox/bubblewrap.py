@@ -16,6 +16,7 @@ a port of that proxy on its loopback interface, and otherwise no more than witho
 import errno
 import os
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +53,6 @@ from weakincentives.sandbox.seccomp import (
 )
 from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
-    KERNEL_FILES,
     SYSTEM_DIRECTORIES,
     can_read,
     find_hidden_homes,
@@ -62,6 +62,7 @@ from weakincentives.sandbox.system_paths import (
 )
 
 _HOME, _TEMPORARY = "/home/user", "/tmp"
+_SHARED_MEMORY = "/dev/shm"
 _HOOK = "/wink/python"  # where commands find the import hook
 _WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
 _OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")
@@ -72,6 +73,7 @@ _FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives
 _KERNEL_SETTINGS = tuple(
     f"/proc/{name}" for name in ("acpi", "asound", "dynamic_debug", "fs", "scsi", "sys")
 )
+_PRESSURE = "/proc/pressure"
 # the first descriptors that bubblewrap inherits
 _FILTER, _VARIABLES, _STATUS, _INFO, _PORT_IS_OPEN = range(3, 8)
 _MAX_STATUS = 4096  # bytes
@@ -260,6 +262,14 @@ class BubblewrapSandbox(IsolatedSandbox):
             *(word for each in hidden for word in ("--tmpfs", each)),
             *("--ro-bind", etc.path, "/etc", *_bind_arguments(etc.mounts)),
             *("--proc", "/proc", *_kernel_arguments(), "--dev", "/dev"),
+            *(
+                "--size",
+                str(self._limits.memory),
+                "--tmpfs",
+                _SHARED_MEMORY,
+                "--remount-ro",
+                "/dev",
+            ),
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
             *(() if self._hook is None else ("--ro-bind", str(self._hook), _HOOK)),
@@ -486,11 +496,22 @@ def _system_arguments() -> list[str]:
 
 
 def _kernel_arguments() -> list[str]:
-    if os.geteuid():
-        return []
-    hidden = (each for each in KERNEL_FILES if can_read(each))
-    masks = (word for each in hidden for word in ("--ro-bind", os.devnull, each))
-    return [*_bind_arguments(_KERNEL_SETTINGS), *masks]
+    """Return what hides the state of the kernel: its load, and from its root user its memory."""
+    arguments: list[str] = []
+    if Path(_PRESSURE).is_dir():
+        arguments += ["--tmpfs", _PRESSURE, "--remount-ro", _PRESSURE]
+    if os.geteuid() == 0:
+        with os.scandir("/proc") as entries:
+            private = [e.path for e in entries if not e.name.isdigit() and _is_private(e)]
+        arguments += [word for each in private for word in ("--ro-bind", os.devnull, each)]
+        arguments += _bind_arguments(_KERNEL_SETTINGS)
+    return arguments
+
+
+def _is_private(entry: os.DirEntry[str]) -> bool:
+    """Return whether only root may read a file of the kernel, such as its tables of memory."""
+    mode = entry.stat(follow_symlinks=False).st_mode
+    return stat.S_ISREG(mode) and not mode & stat.S_IROTH
 
 
 def _bind_arguments(paths: Iterable[str]) -> list[str]:

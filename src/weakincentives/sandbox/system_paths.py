@@ -28,12 +28,6 @@ ETC_FILES = (
 )
 """Names below `/etc` that are configuration for everybody."""
 
-KERNEL_FILES = (
-    *("/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags"),
-    *("/proc/pagetypeinfo", "/proc/slabinfo", "/proc/vmallocinfo"),
-)
-"""What the kernel lets its root user read about all memory, without any capability."""
-
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 _HOST_DIRECTORIES = (*SYSTEM_DIRECTORIES, "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var")

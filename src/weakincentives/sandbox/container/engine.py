@@ -22,7 +22,6 @@ from typing import Any
 from weakincentives.posix import is_owner_gone, owner_name
 from weakincentives.sandbox.protocol import WORKSPACE, SandboxUnavailableError
 from weakincentives.sandbox.system_paths import (
-    KERNEL_FILES,
     find_program,
     trusted_search_path,
 )
@@ -412,6 +411,11 @@ def _map_ids(inside: int, outside: int) -> list[str]:
     return [*found, *([f"{start}:{start}:{last + 1 - start}"] if start <= last else [])]
 
 
+# podman leaves these to root, who is outside what user 1000 is in the container
+_MASKED = (
+    *("/proc/dynamic_debug", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags"),
+    *("/proc/pagetypeinfo", "/proc/pressure", "/proc/slabinfo", "/proc/vmallocinfo"),
+)
 _FIXED_OPTIONS = (
     *("--interactive", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
     # SELinux would keep commands out of the workspace, unless all of its files were labelled
@@ -420,9 +424,8 @@ _FIXED_OPTIONS = (
         "no-new-privileges",
         "--security-opt",
         "label=disable",
-        # podman leaves these to root, who may be outside what the user is in the container
         "--security-opt",
-        f"mask={':'.join((*KERNEL_FILES, '/proc/dynamic_debug'))}",
+        f"mask={':'.join(_MASKED)}",
         "--read-only",
         "--read-only-tmpfs=false",
     ),
