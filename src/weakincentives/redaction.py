@@ -4,8 +4,9 @@ import html
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -13,6 +14,7 @@ MASK = "***"
 _MAX_SCANNED = 16 * 1024
 _MIN_SECRET = 8
 _MIN_SECRET_WITH_DIGIT = 4
+_MAX_NAME = 80  # characters in the name of a field
 _PUBLIC_HEADERS = frozenset(
     {
         "accept",
@@ -46,6 +48,36 @@ _FORMATS = (
     r"[A-Za-z0-9_]{0,32}[\"']?\s{0,4}[:=]\s{0,4}[\"']?)[A-Za-z0-9._~+/=-]{12,}",
 )
 _SECRET = re.compile("|".join(_FORMATS))
+_NAMED = re.compile(
+    "|".join(
+        (
+            # a field of JSON, also of JSON in a string
+            r"(?P<a>(?P<q>\\{0,3}[\"'])(?P<A>[\w-]{2,64})(?P=q)\s{0,4}:\s{0,4}(?P=q))[^\"'\\\n]{1,16384}",
+            r"(?P<b>\b(?P<B>[A-Z][A-Z0-9_]{2,63})=[\"']?)[^\s\"'$<{(;&|]{1,4096}",
+            r"(?P<c>(?<!\S)--?(?P<C>[a-z][\w-]{2,64})[= ][\"']?)"
+            r"[^\s\"'$<{(;&|-][^\s\"';&|]{0,4095}",
+            # a setting or a literal in quotes; one without them has a digit, unlike a type
+            r"(?P<d>\b(?P<D>[A-Za-z][\w-]{2,63})\s{0,3}[:=]\s{0,3}(?P<r>[\"']))[^\"'\\\n]{1,4096}(?=(?P=r))",
+            r"(?P<e>(?:^[+ \t-]{0,40}|(?<=[\"']))(?P<E>[A-Za-z][\w.-]{2,63}):[ \t]{1,4})"
+            r"(?=[^\s\"']{0,4096}[0-9])[^\s\"'$<{(]{4,4096}(?=[\"']|$)",
+        )
+    ),
+    re.MULTILINE,
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_SECRET_WORDS = (
+    *("password", "passwd", "passphrase", "passcode", "pwd", "pass", "secret", "secrets", "jwt"),
+    *("token", "apikey", "credential", "credentials", "authorization", "cookie", "bearer"),
+)
+_OTHER_WORDS = frozenset({"bypass", "compass", "forbearer", "overpass", "surpass", "trespass"})
+_CLUES = (*_SECRET_WORDS, "key")
+_KEY_WORDS = frozenset({"api", "access", "private", "auth", "encryption", "signing", "account"})
+_ABOUT_SECRETS = frozenset(  # "token_count" says something about tokens
+    {
+        *("count", "limit", "type", "name", "file", "path", "url", "uri", "policy", "length"),
+        *("expires", "expiry", "ttl", "budget", "usage", "hint", "field", "id", "description"),
+    }
+)
 
 
 def redact(text: str, secrets: Iterable[str], *, max_length: int) -> str:
@@ -120,23 +152,77 @@ def _base64_forms(secret: str) -> Iterator[str]:
 def mask_secrets(text: str) -> str:
     """Return the text with `***` in place of what looks like a key, a token or a password.
 
-    It recognizes the common formats. A secret that looks like an ordinary word stays.
+    It recognizes the common formats, and the values of fields, variables and options whose name
+    says that they are secret. A secret that looks like an ordinary word elsewhere stays.
     """
-    return _SECRET.sub(_mask, text)
+    masked = _SECRET.sub(_mask, text)
+    lower = masked.lower()
+    return _NAMED.sub(_mask_named, masked) if any(each in lower for each in _CLUES) else masked
 
 
 def mask_values(value: Any) -> Any:
-    """Return a JSON value with the secrets in its strings masked, keys included."""
+    """Return a JSON value with its secrets masked: by their form, or by the name of their field."""
     match value:
         case str():
             return mask_secrets(value)
         case list() | tuple():
-            return [mask_values(each) for each in value]  # pyright: ignore[reportUnknownVariableType] # JSON
+            return _mask_items(value)  # pyright: ignore[reportUnknownArgumentType] # JSON
         case dict():
-            return {mask_secrets(str(key)): mask_values(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON
+            return _mask_fields(value)  # pyright: ignore[reportUnknownArgumentType] # JSON
         case _:
             return value
 
 
+def _mask_fields(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Mask an object, also one such as `{"name": "DB_PASSWORD", "value": "..."}`."""
+    names = [value.get(each) for each in ("name", "key", "variable")]
+    is_named = any(isinstance(each, str) and _is_secret(each) for each in names)
+    return {
+        mask_secrets(str(key)): _mask_all(each)
+        if _is_secret(str(key)) or (key == "value" and is_named)
+        else mask_values(each)
+        for key, each in value.items()
+    }
+
+
+def _mask_items(value: Sequence[Any]) -> list[Any]:
+    """Mask a list; it may be a command, in which an option names the secret that follows."""
+    options = [isinstance(each, str) and each.startswith("-") for each in value]
+    after = [False, *(o and _is_secret(each) for o, each in zip(options, value, strict=True))]
+    return [
+        MASK if secret and isinstance(each, str) and not option else mask_values(each)
+        for each, secret, option in zip(value, after, options, strict=False)
+    ]
+
+
+def _mask_all(value: Any) -> Any:
+    """Mask what is in a field for secrets; a schema describes them."""
+    match value:
+        case str() | int() | float() if not isinstance(value, bool):
+            return MASK if value != "" else value
+        case list() | tuple():
+            return [_mask_all(each) for each in value]  # pyright: ignore[reportUnknownVariableType] # JSON
+        case dict() if "type" not in value and "properties" not in value:
+            return {key: _mask_all(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType] # JSON
+        case _:
+            return mask_values(value)
+
+
+def _is_secret(name: str) -> bool:
+    """Return whether the name of a field says that its value is secret."""
+    words = [each.lower() for each in _WORD.findall(name)] if len(name) <= _MAX_NAME else []
+    if not words or words[-1] in _ABOUT_SECRETS:
+        return False
+    return any(each.endswith(_SECRET_WORDS) and each not in _OTHER_WORDS for each in words) or any(
+        second == "key" and first in _KEY_WORDS for first, second in pairwise(words)
+    )
+
+
 def _mask(match: re.Match[str]) -> str:
     return (match[match.lastgroup] if match.lastgroup else "") + MASK
+
+
+def _mask_named(match: re.Match[str]) -> str:
+    group = next(each for each in "abcde" if match[each])
+    is_masked = match[0].endswith(MASK)  # by its form, whose beginning says what it is
+    return match[0] if is_masked or not _is_secret(match[group.upper()]) else match[group] + MASK

@@ -1,5 +1,8 @@
 """Masking what looks like a secret."""
 
+import json
+from typing import Any
+
 import pytest
 
 from weakincentives.debug import mask_secrets
@@ -36,14 +39,21 @@ def test_keys_of_known_formats_are_masked(secret: str, around: str):
         ("password = 'correct-horse-battery'", "password = '***'"),
         ("DB_PASSWORD=0123456789abcdef", "DB_PASSWORD=***"),
         ('"api_key": "0123456789abcdef"', '"api_key": "***"'),
+        ("export DB_PASSWORD=hunter2", "export DB_PASSWORD=***"),
+        ("mysql --password=hunter2 -u me", "mysql --password=*** -u me"),
+        ("curl -H 'X-Api-Key: a1b2'", "curl -H 'X-Api-Key: ***'"),
+        ("db:\n+  password: hunter2\n", "db:\n+  password: ***\n"),
+        ('token = "x"', 'token = "***"'),
+        (f'{{"token": "{SECRETS[2]}"}}', '{"token": "ghp_***"}'),
+        (json.dumps({"a": json.dumps({"apiKey": "x", "b": 1})}), None),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
             "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----",
         ),
     ],
 )
-def test_what_says_that_it_is_a_secret_is_masked(text: str, expected: str):
-    assert mask_secrets(text) == expected
+def test_what_says_that_it_is_a_secret_is_masked(text: str, expected: str | None):
+    assert mask_secrets(text) == (expected or text.replace('\\"x\\"', '\\"***\\"'))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +64,8 @@ def test_what_says_that_it_is_a_secret_is_masked(text: str, expected: str):
         "commit 1d3a4661d3a4661d3a4661d3a4661d3a4661d3a46",
         "see https://example.org:8080/path",
         "the bearer of news",
+        "password: str\ntoken: Token | None = None\nself.token = token\nMAX_TOKENS=400",
+        "PASSWORD=$SECRET --token-file x --token -v\npassword = ask(1)",
         "",
     ],
 )
@@ -71,3 +83,37 @@ def test_values_are_masked_wherever_they_are():
     masked = mask_values(value)
     assert not any(secret in str(masked) for secret in SECRETS)
     assert masked["n"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "masked"),
+    [
+        ({"api_key": "x", "privateKey": 1}, {"api_key": "***", "privateKey": "***"}),
+        ({"headers": {"Cookie": "a=b"}}, {"headers": {"Cookie": "***"}}),
+        ({"secrets": ["a", "b"]}, {"secrets": ["***", "***"]}),
+        ({"credentials": {"user": "me"}}, {"credentials": {"user": "***"}}),
+        ([{"name": "DB_PASSWORD", "value": "x"}], [{"name": "DB_PASSWORD", "value": "***"}]),
+        ([{"name": "HOME", "value": "/"}], [{"name": "HOME", "value": "/"}]),
+        (["login", "--token", "x", "y"], ["login", "--token", "***", "y"]),
+    ],
+)
+def test_a_field_whose_name_says_that_it_is_secret_is_masked(value: Any, masked: Any):
+    assert mask_values(value) == masked
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {
+            "input_tokens": 5,
+            "token_count": "7",
+            "is_secret": True,
+            "token": "",
+            "primary_key": "id",
+        },
+        {"passed": "yes", "bypass": "b", "author": "me", "password_file": "x", "token": None},
+        {"properties": {"password": {"type": "string", "description": "a word"}}},
+    ],
+)
+def test_a_field_about_secrets_stays(value: Any):
+    assert mask_values(value) == value
