@@ -88,6 +88,7 @@ def nested(levels: int) -> Any:
 ODD_TOOLS = [
     ({"name": "deep", "inputSchema": nested(200)}, "nested more than 32 levels deep"),
     ({"name": "deeper", "inputSchema": nested(400)}, "nested more than 32 levels deep"),
+    ({"name": "infinite", "inputSchema": {"default": float("inf")}}, "is not valid JSON"),
     ({"name": "array", "inputSchema": {"type": "array"}}, "does not describe an object"),
     ({"name": "list", "inputSchema": []}, "its input schema is not an object"),
     ({"name": "without"}, "its input schema is not an object"),

@@ -1,8 +1,12 @@
 """The engine `python`: CPython, whose only disk is the workspace."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.contrib.evaluation.runs import Run
+from weakincentives.contrib.evaluation import Engine
+from weakincentives.filesystem import HostFilesystem
 
 
 @pytest.mark.parametrize(
@@ -120,3 +124,27 @@ def test_nothing_of_a_process_is_left_for_the_next_call(python: Run) -> None:
     assert "NameError" in python.fail("x").message
     randoms = {python("import random\nrandom.random()").value_repr for _ in range(3)}
     assert len(randoms) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("from os import nosuch", "cannot import name 'nosuch' from 'os' (os.py)"),
+        ("import os\nraise ValueError(f'{os.getcwd()}, {os.getcwd()}/a')", "., a"),
+        ("raise ValueError('/etc/x')", "/etc/x"),
+    ],
+)
+def test_the_text_of_an_error_names_no_directory_of_the_machine(
+    python_engine: Engine, tmp_path: Path, code: str, message: str
+) -> None:
+    assert f"Error: {message}\n" in Run(python_engine, HostFilesystem(tmp_path)).fail(code).message
+
+
+@pytest.mark.parametrize("end", ["", "\n1/0"])
+def test_what_a_thread_prints_at_the_end_is_there(python: Run, end: str) -> None:
+    code = (
+        "import threading\nended = threading.Event()\n"
+        "def work():\n    ended.wait()\n    print('done')\n"
+        f"threading.Thread(target=work).start()\nended.set(){end}"
+    )
+    assert "done" in python.result(code).message

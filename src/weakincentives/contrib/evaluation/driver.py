@@ -16,9 +16,12 @@ import json
 import linecache
 import math
 import os
+import re
 import resource
 import statistics
 import sys
+import threading
+import time
 import traceback
 import types
 from collections.abc import Iterable, Mapping
@@ -34,7 +37,9 @@ MAX_REPLY = 64 * 1024 * 1024
 MAX_MESSAGE = 2 * 1024 * 1024
 """Bytes in a frame from a worker, whose sender may be hostile."""
 
+_LIBRARY = str(Path(os.__file__).parent)
 _MAX_MESSAGE = 2_000  # characters of an error message
+_THREADS_TIMEOUT = 3.0  # seconds
 _MODES = ("create", "overwrite", "append")
 _JSON_TYPES = (bool, int, float, str, list, tuple, dict, type(None))
 
@@ -80,6 +85,7 @@ def _evaluate(request: Message) -> Message:
     sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
     try:
         value = execute(code, names)
+        join_threads()
         return {
             **render_value(value, limits["max_output_length"]),
             "globals": dict(render_globals(names, limits)),
@@ -87,7 +93,8 @@ def _evaluate(request: Message) -> Message:
             "writes": files.writes,
         }
     except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
-        return {"error": describe_error(error, code)}
+        join_threads()
+        return {"error": describe_error(error, code, root=str(files.root))}
 
 
 def start_main(code: str) -> Message:
@@ -112,6 +119,14 @@ def execute(code: str, names: Message) -> object:
         if error.code not in {None, 0}:
             raise
     return None
+
+
+def join_threads() -> None:
+    """Wait a moment for the threads of the code to print what they have; Python waits forever."""
+    until = time.monotonic() + _THREADS_TIMEOUT
+    for each in threading.enumerate():
+        if each is not threading.current_thread() and not each.daemon:
+            each.join(max(0.0, until - time.monotonic()))
 
 
 def render_value(value: object, limit: int) -> Message:
@@ -143,8 +158,14 @@ def render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
     return found
 
 
-def describe_error(error: BaseException, code: str, line: "int | None" = None) -> Message:
-    """Return the type, the message and the line of an error, as far as it is one of the code."""
+def describe_error(
+    error: BaseException, code: str, line: "int | None" = None, *, root: str = ""
+) -> Message:
+    """Return the type, the message and the line of an error, as far as it is one of the code.
+
+    The message names no directory of this machine: paths are relative to the workspace `root`, and
+    those of Python to its library.
+    """
     if isinstance(error, SyntaxError) and error.filename in {FILE, None}:
         message, line = str(error.msg), error.lineno or line
     else:
@@ -155,7 +176,7 @@ def describe_error(error: BaseException, code: str, line: "int | None" = None) -
     shown = source[line - 1] if line is not None and 0 < line <= len(source) else None
     return {
         "type": type(error).__name__,
-        "message": _clean(message[:_MAX_MESSAGE]),
+        "message": _clean(_shorten_paths(message[:_MAX_MESSAGE], root)),
         "line": line,
         "source": shown,
     }
@@ -165,6 +186,14 @@ def find_line(frames: "Iterable[tuple[types.FrameType, int]]") -> "int | None":
     """Return the line of the last frame that is one of the code."""
     lines = [line for frame, line in frames if frame.f_code.co_filename == FILE]
     return lines[-1] if lines else None
+
+
+def _shorten_paths(message: str, root: str) -> str:
+    found = (root, _LIBRARY, *sys.path)
+    paths = {each for each in found if each.startswith("/") and each != "/"}
+    for each in sorted(paths, key=len, reverse=True):
+        message = message.replace(f"{each}/", "")
+    return re.sub(rf"{re.escape(root)}(?![\w.-])", ".", message) if root in paths else message
 
 
 def _to_text(error: BaseException) -> str:

@@ -65,7 +65,9 @@ def run(request: Mapping[str, Any], host: Host, execute: Execute) -> dict[str, A
     _redirect(host)
     _limit(request, host)
     try:
-        value = driver.render_value(execute(code, names), limits["max_output_length"])
+        found = execute(code, names)
+        driver.join_threads()
+        value = driver.render_value(found, limits["max_output_length"])
         files.finish()
         _flush()
         return {**value, "globals": dict(driver.render_globals(names, limits))}
@@ -73,8 +75,9 @@ def run(request: Mapping[str, Any], host: Host, execute: Execute) -> dict[str, A
         _flush()
         return {"error": dict(zip(("type", "message", "line"), error.args, strict=True))}
     except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
+        driver.join_threads()
         _flush()
-        return {"error": driver.describe_error(error, code)}
+        return {"error": driver.describe_error(error, code, root=request["root"])}
 
 
 class CodeError(Exception):

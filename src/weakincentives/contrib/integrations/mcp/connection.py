@@ -5,6 +5,7 @@ next call. A call that was interrupted is never repeated, because it may have ta
 """
 
 import asyncio
+import json
 import time
 import weakref
 from asyncio import AbstractEventLoop, Task
@@ -51,7 +52,6 @@ from weakincentives.contrib.integrations.mcp.transport import (
 )
 from weakincentives.errors import WinkError
 from weakincentives.redaction import redact
-from weakincentives.serde import encode
 
 MAX_PAGES = 100
 """The most pages of a list of tools."""
@@ -275,7 +275,7 @@ class _Worker:
             )
             listed = (page.meta or {})[LISTED_TOOLS]
             tools += listed
-            size += len(encode(listed))
+            size += len(json.dumps(listed))  # also of what one tool must not have, such as NaN
             cursor = page.next_cursor
             if cursor is None:
                 return read_listing(tools)
