@@ -5,5 +5,6 @@ from weakincentives.filesystem.memory.nodes import DirectoryNode as DirectoryNod
 from weakincentives.filesystem.memory.nodes import FileNode as FileNode
 from weakincentives.filesystem.memory.nodes import LinkNode as LinkNode
 from weakincentives.filesystem.memory.nodes import Node as Node
+from weakincentives.filesystem.memory.nodes import TreeStack as TreeStack
 from weakincentives.filesystem.memory.nodes import build_tree as build_tree
 from weakincentives.filesystem.memory.nodes import changed_files as changed_files

@@ -36,6 +36,7 @@ from weakincentives.filesystem.memory.nodes import (
     LinkNode,
     Node,
     NodeContent,
+    TreeStack,
     build_tree,
     changed_files,
     find,
@@ -221,7 +222,7 @@ class InMemoryFilesystem(TransactionalFilesystem):
         self._snapshot_count = 0
         self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, clock())
-        self._savepoint_roots: list[DirectoryNode] = []
+        self._savepoints: list[tuple[DirectoryNode, int]] = []
         if mounts:
             self.hydrate_all_from_host(mounts)
         self._read_only = read_only or _read_only
@@ -527,41 +528,23 @@ class InMemoryFilesystem(TransactionalFilesystem):
             return self._view_of(self._root_node)
 
     def _savepoint_storage(self) -> SavepointStorage:
-        return _TreeStack(self)
+        return TreeStack(
+            self._savepoints, self._freeze, self._return_to, lambda: id(self._root_node)
+        )
+
+    def _freeze(self) -> DirectoryNode:
+        """Return the tree; later changes are made in a copy."""
+        self._edition += 1
+        return self._root_node
+
+    def _return_to(self, tree: DirectoryNode, mark: int) -> None:
+        del mark  # it is the identity of the tree
+        self._root_node = tree
 
     def _view_of(self, root: DirectoryNode) -> "InMemoryFilesystem":
         view = InMemoryFilesystem(limits=self._limits, read_only=True)
         view._root_node = root
         return view
-
-
-class _TreeStack:
-    """The root of the tree at each open savepoint; any change makes another root."""
-
-    __slots__ = ("_fs", "_roots")
-
-    def __init__(self, fs: InMemoryFilesystem) -> None:
-        self._fs = fs
-        self._roots = fs._savepoint_roots  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
-
-    @property
-    def depth(self) -> int:
-        return len(self._roots)
-
-    def begin(self) -> None:
-        self._fs._edition += 1  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # freezes the present tree
-        self._roots.append(self._fs._root_node)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
-
-    def has_changed(self, depth: int) -> bool:
-        return self._fs._root_node is not self._roots[depth]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
-
-    def release(self, depth: int) -> None:
-        del self._roots[depth:]
-
-    def rollback(self, depth: int) -> tuple[()]:
-        self._fs._root_node = self._roots[depth]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
-        del self._roots[depth:]
-        return ()
 
 
 def _directory_like(

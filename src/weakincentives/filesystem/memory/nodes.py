@@ -7,6 +7,7 @@ so a directory of a thousand names can be kept in a hundred states for little me
 """
 
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
@@ -288,3 +289,45 @@ def set_node(chain: list[DirectoryNode], name: str, node: Node | None, now: int)
 
 def _date(nanoseconds: int) -> datetime:
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+
+class TreeStack:
+    """The tree at each open savepoint of a filesystem, with a mark that every change changes."""
+
+    __slots__ = ("_capture", "_mark", "_points", "_return_to")
+
+    def __init__(
+        self,
+        points: list[tuple[DirectoryNode, int]],
+        capture: Callable[[], DirectoryNode],
+        return_to: Callable[[DirectoryNode, int], None],
+        mark: Callable[[], int],
+    ) -> None:
+        """Keep trees in `points`, which belong to the filesystem like the functions."""
+        self._points = points
+        self._capture = capture
+        self._return_to = return_to
+        self._mark = mark
+
+    @property
+    def depth(self) -> int:
+        """How many savepoints are open."""
+        return len(self._points)
+
+    def begin(self) -> None:
+        """Open a savepoint."""
+        self._points.append((self._capture(), self._mark()))
+
+    def has_changed(self, depth: int) -> bool:
+        """Return whether there are changes since a savepoint."""
+        return self._points[depth][1] != self._mark()
+
+    def release(self, depth: int) -> None:
+        """End a savepoint."""
+        del self._points[depth:]
+
+    def rollback(self, depth: int) -> tuple[()]:
+        """Return to a savepoint, and end it."""
+        self._return_to(*self._points[depth])
+        del self._points[depth:]
+        return ()

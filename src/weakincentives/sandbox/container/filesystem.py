@@ -7,7 +7,6 @@ compared, and a restore sends only what differs.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, islice
 from typing import Any
@@ -29,7 +28,7 @@ from weakincentives.filesystem import (
     TransactionalFilesystem,
     normalize_path,
 )
-from weakincentives.filesystem.memory import DirectoryNode, changed_files
+from weakincentives.filesystem.memory import DirectoryNode, TreeStack, changed_files
 from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.posix import join, os_error
 from weakincentives.sandbox.container.container import Container
@@ -74,7 +73,8 @@ class ContainerFilesystem(TransactionalFilesystem):
         self._prefix = _find_prefix(workdir)
         self._is_prepared = read_only or not self._prefix
         self._mirror = ContainerMirror(max_snapshots, workdir)
-        self._savepoints = _Savepoints()
+        self._savepoints: list[tuple[DirectoryNode, int]] = []
+        self._changes = 0
 
     @property
     def root(self) -> str:
@@ -224,7 +224,12 @@ class ContainerFilesystem(TransactionalFilesystem):
         return changed_files(before, target) if self._listeners else []
 
     def _savepoint_storage(self) -> SavepointStorage:
-        return _SavepointStack(self._savepoints, self._capture, self._replace_tree)
+        return TreeStack(self._savepoints, self._capture, self._return_to, lambda: self._changes)
+
+    def _return_to(self, tree: DirectoryNode, mark: int) -> None:
+        self._capture()
+        self._replace_tree(tree)
+        self._changes = mark
 
     def _capture(self) -> DirectoryNode:
         """Make the mirror equal to the container; return its tree, which stays as it is."""
@@ -302,7 +307,7 @@ class ContainerFilesystem(TransactionalFilesystem):
         """Apply changes in order, in as few requests as possible."""
         batch: list[SentChange] = []
         size = 0
-        self._savepoints.changes += 1
+        self._changes += 1
         for each in changes:
             batch.append(self._stage(each) if len(each.data) > LARGE_FILE else each)
             size += len(batch[-1].data)
@@ -372,50 +377,6 @@ class _RemoteContent(Content):
         handle, self._handle = self._handle, 0
         if handle:
             self._container.call("close", handle=handle)
-
-
-@dataclass(slots=True)
-class _Savepoints:
-    """The tree and the number of changes at each open savepoint, and the number at present."""
-
-    points: list[tuple[DirectoryNode, int]] = field(default_factory=list[tuple[DirectoryNode, int]])
-    changes: int = 0
-
-
-class _SavepointStack:
-    """The open savepoints of a filesystem, which captures and replaces the tree."""
-
-    def __init__(
-        self,
-        savepoints: _Savepoints,
-        capture: Callable[[], DirectoryNode],
-        replace: Callable[[DirectoryNode], None],
-    ) -> None:
-        self._savepoints = savepoints
-        self._points = savepoints.points
-        self._capture = capture
-        self._replace = replace
-
-    @property
-    def depth(self) -> int:
-        return len(self._points)
-
-    def begin(self) -> None:
-        self._points.append((self._capture(), self._savepoints.changes))
-
-    def has_changed(self, depth: int) -> bool:
-        return self._points[depth][1] != self._savepoints.changes
-
-    def release(self, depth: int) -> None:
-        del self._points[depth:]
-
-    def rollback(self, depth: int) -> tuple[()]:
-        tree, changes = self._points[depth]
-        self._capture()
-        self._replace(tree)
-        self._savepoints.changes = changes
-        del self._points[depth:]
-        return ()
 
 
 def _find_prefix(workdir: str) -> str:

@@ -113,11 +113,6 @@ class ContainerMirror(InMemoryFilesystem):
         """Return a tree with the content of `state`."""
         return build_tree(State(state), self._edition, self._clock())
 
-    def _freeze(self) -> DirectoryNode:
-        """Return the tree; later updates do not change it."""
-        self._edition += 1
-        return self._root_node
-
     def _put(self, path: str, facts: Facts, data: bytes | None) -> None:
         node = self._find(path)
         if facts.kind == DIRECTORY:
