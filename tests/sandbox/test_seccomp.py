@@ -97,7 +97,7 @@ def test_the_program_does_what_the_rules_say(machine: str, data: st.DataObject) 
     values = st.sampled_from(INTERESTING) | st.integers(0, 2**64 - 1)
     arguments = data.draw(st.lists(values, min_size=6, max_size=6))
     program = build_filter(ALL_RULES, machine)
-    found = interpret(program, MACHINES[machine].audit_arch, number, arguments)
+    found = interpret(program, MACHINES[machine], number, arguments)
     assert found == expected(machine, number, arguments)
 
 
@@ -178,7 +178,7 @@ def test_pairs_of_unix_sockets_stay_allowed_without_any_family() -> None:
     for machine in MACHINES:
         program = build_filter(socket_rules(()), machine)
         by_name = {rule.name: getattr(rule, machine) for rule in socket_rules(())}
-        arch = MACHINES[machine].audit_arch
+        arch = MACHINES[machine]
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC):
             arguments = [AF_UNIX, kind, 0, 0, 0, 0]
             assert interpret(program, arch, by_name["socketpair"], arguments) == ALLOW

@@ -18,23 +18,21 @@ import os
 import signal
 import stat
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command, Confinement
 from weakincentives.sandbox.etc_directory import EtcDirectory
-from weakincentives.sandbox.host import IsolatedSandbox
+from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
-from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import (
     WORKSPACE,
@@ -129,35 +127,26 @@ class BubblewrapSandbox(IsolatedSandbox):
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],
         *,
-        env: Mapping[str, str] | None = None,
-        readable: Iterable[str | os.PathLike[str]] = (),
-        original: str | os.PathLike[str] | None = None,
-        limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
         allow_hosts: Iterable[str] = (),
         on_connection: ConnectionListener | None = None,
         program: str | None = None,
         untrusted: Iterable[str | os.PathLike[str]] = (),
-        grace: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Unpack[IsolationOptions],
     ) -> None:
-        """Run commands on the files of `filesystem`; see `IsolatedSandbox`.
+        """Run commands on the files of `filesystem`.
+
+        They find the workspace at the path of the original too, unless that would hide something
+        that they need.
 
         Args:
             filesystem: The workspace, or the path of its directory.
-            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
-                and `TERM`.
-            readable: Paths of the host that commands may read, besides programs and libraries.
-            original: The directory that the workspace is a copy of: commands find the workspace
-                at this path too, unless that would hide something that they need.
-            limits: Memory, processes and file size.
             allow_hosts: Hosts that commands may connect to by HTTP and HTTPS, such as
                 `example.com`, `*.example.com` or `example.com:8443`; by default none.
             on_connection: Called with each connection when it has ended, in another thread.
             program: The path of `bwrap`; found if left out.
             untrusted: Directories in which `bwrap` is not looked for, besides the workspace and
                 the original.
-            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
-            clock: Returns the current time in seconds; timeouts are measured with it.
+            options: Those of `IsolatedSandbox`.
 
         Raises:
             SandboxUnavailableError: There is no bubblewrap, or the filesystem is read-only.
@@ -166,22 +155,13 @@ class BubblewrapSandbox(IsolatedSandbox):
         allowed = AllowList(allow_hosts)
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
-        found = program or find_bubblewrap(
-            (root, *(() if original is None else (original,)), *untrusted)
-        )
+        original = options.get("original") or root
+        found = program or find_bubblewrap((root, original, *untrusted))
         if found is None:
             raise SandboxUnavailableError(f"bubblewrap 0.8 or later is not installed: {_FIX}")
         self._program = found
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
-        super().__init__(
-            filesystem,
-            env=env,
-            readable=readable,
-            original=original,
-            limits=limits,
-            grace=grace,
-            clock=clock,
-        )
+        super().__init__(filesystem, **options)
         self._fixed_arguments = self._create_fixed_arguments()
 
     def _variables(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import TypedDict
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import (
@@ -236,6 +237,17 @@ class HostSandbox(CommandSandbox[CommandProcess]):
         super()._check(confined, process, cwd, timed_out=timed_out)
         if not timed_out and not process.is_stopped:
             confined.check(process)
+
+
+class IsolationOptions(TypedDict, total=False):
+    """The options of `IsolatedSandbox`."""
+
+    env: Mapping[str, str] | None
+    readable: Iterable[str | os.PathLike[str]]
+    original: str | os.PathLike[str] | None
+    limits: SandboxLimits
+    grace: float
+    clock: Callable[[], float]
 
 
 class IsolatedSandbox(HostSandbox):

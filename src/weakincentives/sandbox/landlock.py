@@ -19,17 +19,16 @@ import errno
 import os
 import stat
 import struct
-import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntFlag
+from typing import Unpack
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.host import IsolatedSandbox
-from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
+from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import HOST_RULES, RULES, build_filter, socket_rules
 from weakincentives.sandbox.system_paths import (
@@ -130,13 +129,7 @@ class LandlockSandbox(IsolatedSandbox):
     def __init__(
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        readable: Iterable[str | os.PathLike[str]] = (),
-        original: str | os.PathLike[str] | None = None,
-        limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
-        grace: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Unpack[IsolationOptions],
     ) -> None:
         """Run commands on the files of `filesystem`; see `IsolatedSandbox`.
 
@@ -150,15 +143,7 @@ class LandlockSandbox(IsolatedSandbox):
                 f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found}; use bubblewrap"
             )
         self._filter = build_filter((*RULES, *socket_rules(()), *HOST_RULES))
-        super().__init__(
-            filesystem,
-            env=env,
-            readable=readable,
-            original=original,
-            limits=limits,
-            grace=grace,
-            clock=clock,
-        )
+        super().__init__(filesystem, **options)
         self._open: list[int] = []
         self._close_rules = weakref.finalize(self, _close, self._open)
         try:

@@ -89,18 +89,8 @@ class Rule:
     notifies: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A processor architecture, as seccomp sees it."""
-
-    name: str
-    audit_arch: int
-
-
-MACHINES = {
-    "x86_64": Machine("x86_64", 0xC000003E),
-    "aarch64": Machine("aarch64", 0xC00000B7),
-}
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""The processor architectures, and how seccomp calls them."""
 
 FIRST_UNKNOWN = 470
 """Numbers from here on fail: what they do is not known here. That includes the x32 ABI."""
@@ -294,10 +284,10 @@ _NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 
 
-def _assemble(machine: Machine, rules: Sequence[tuple[int, list[Rule]]]) -> list[bytes]:
+def _assemble(machine: int, rules: Sequence[tuple[int, list[Rule]]]) -> list[bytes]:
     program = [
         _instruction(_LOAD, _ARCH_OFFSET),
-        _instruction(_JUMP_EQUAL, machine.audit_arch, 1, 0),
+        _instruction(_JUMP_EQUAL, machine, 1, 0),
         _deny(errno.ENOSYS),  # a 32-bit call, whose numbers mean something else
         _instruction(_LOAD, _NUMBER_OFFSET),
         _instruction(_JUMP_AT_LEAST, FIRST_UNKNOWN, 0, 1),
