@@ -43,6 +43,7 @@ from weakincentives.sandbox.protocol import (
     OutputListener,
     SandboxUnavailableError,
 )
+from weakincentives.sandbox.proxy_port import ProxyPort
 
 _MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
 
@@ -283,9 +284,10 @@ class CommandSandbox(ABC, Generic[_Process]):
 class ConfinedCommand:
     """A command with everything that confines it, until it has ended."""
 
-    def __init__(self, command: Command) -> None:
-        """Start `command` as it is."""
+    def __init__(self, command: Command, port: ProxyPort | None = None) -> None:
+        """Start `command` as it is; `port` is the port of its proxy."""
         self.command: Command = command
+        self._port = port
 
     @property
     def advice(self) -> str:
@@ -295,7 +297,7 @@ class ConfinedCommand:
     @property
     def connections(self) -> tuple[NetworkConnection, ...]:
         """The connections of the command through a proxy; complete once this is closed."""
-        return ()
+        return () if self._port is None else self._port.server.connections
 
     def listen(self, listener: OutputListener) -> OutputListener:
         """Return what to call with all output, so that `listener` gets that of the command."""
@@ -310,6 +312,8 @@ class ConfinedCommand:
 
     def close(self) -> None:
         """Release what was opened for this command."""
+        if self._port is not None:
+            self._port.server.close()
 
 
 def _describe_exec_error(code: int, program: str) -> tuple[int, str]:

@@ -37,7 +37,6 @@ from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import (
     WORKSPACE,
     ConnectionListener,
-    NetworkConnection,
     OutputListener,
     SandboxUnavailableError,
 )
@@ -324,7 +323,7 @@ class _BubblewrapCommand(ConfinedCommand):
         confinement: Confinement,
         port: ProxyPort | None,
     ) -> None:
-        self._port = port
+        super().__init__(command, port)
         more = port.inherited if isinstance(port, _OwnNetworkPort) else ()
         self._open = [*more]
         self._status = -1
@@ -334,13 +333,11 @@ class _BubblewrapCommand(ConfinedCommand):
         except OSError as error:
             self.close()
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
-        super().__init__(
-            replace(
-                command,
-                argv=(*wrapper, *command.argv),
-                env={},
-                confinement=replace(confinement, inherited=inherited),
-            )
+        self.command = replace(
+            command,
+            argv=(*wrapper, *command.argv),
+            env={},
+            confinement=replace(confinement, inherited=inherited),
         )
 
     def _open_inherited(
@@ -388,18 +385,13 @@ class _BubblewrapCommand(ConfinedCommand):
             return _EXITED in os.read(self._status, _MAX_STATUS)
         return False
 
-    @property
-    def connections(self) -> tuple[NetworkConnection, ...]:
-        return () if self._port is None else self._port.server.connections
-
     def close(self) -> None:
         self._close_inherited()
         if self._errors is not None:
             self._errors.release()
         if self._status >= 0:
             os.close(self._status)
-        if self._port is not None:
-            self._port.server.close()
+        super().close()
 
     def _close_inherited(self) -> None:
         while self._open:

@@ -34,7 +34,6 @@ from weakincentives.sandbox.host import open_workspace
 from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.protocol import (
     ConnectionListener,
-    NetworkConnection,
     OutputListener,
     SandboxUnavailableError,
 )
@@ -212,14 +211,5 @@ class _ContainedCommand(ConfinedCommand):
     """A command, the runner that is to start it, and the port of its proxy."""
 
     def __init__(self, command: Command, client: RunnerClient, port: ProxyPort | None) -> None:
-        super().__init__(command)
+        super().__init__(command, port)
         self.client = client
-        self._port = port
-
-    @property
-    def connections(self) -> tuple[NetworkConnection, ...]:
-        return () if self._port is None else self._port.server.connections
-
-    def close(self) -> None:
-        if self._port is not None:
-            self._port.server.close()
