@@ -10,25 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.cli.mcp.edit import ConfigEditError
-from weakincentives.cli.mcp.json_config import (
-    drop_json_entry,
-    put_json_entry,
-    read_json_entries,
-    render_json_entry,
-)
-from weakincentives.cli.mcp.toml_config import (
-    drop_toml_entry,
-    put_toml_entry,
-    read_toml_entries,
-    render_toml_entry,
-)
-from weakincentives.cli.mcp.yaml_config import (
-    drop_yaml_entry,
-    put_yaml_entry,
-    read_yaml_entries,
-    render_yaml_entry,
-)
+from weakincentives.cli.mcp.config_formats import JSON, TOML, YAML, ConfigEditError
 
 ENTRY: dict[str, Any] = {"command": "/bin/wink", "args": ["mcp", "/a b"], "env": {"A": 'q"\\'}}
 VSCODE = """\
@@ -88,12 +70,12 @@ GOOSE_MODE: auto
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_json_with_comments_gets_a_server_and_keeps_every_other_line(newline: str) -> None:
     before = VSCODE.replace("\n", newline)
-    after = put_json_entry(before, "servers", "wink", ENTRY)
-    assert read_json_entries(after, "servers")["wink"] == ENTRY
+    after = JSON.put(before, "servers", "wink", ENTRY)
+    assert JSON.read(after, "servers")["wink"] == ENTRY
     changes = list(ndiff(before.split(newline), after.split(newline)))
     assert '+ \t\t"wink": {' in changes
     assert not [each for each in changes if each.startswith(("-", "?"))]
-    assert drop_json_entry(after, "servers", "wink") == before
+    assert JSON.drop(after, "servers", "wink") == before
 
 
 @pytest.mark.parametrize(
@@ -115,30 +97,28 @@ def test_json_with_comments_gets_a_server_and_keeps_every_other_line(newline: st
     ],
 )
 def test_json_is_the_same_after_a_server_was_added_and_removed(before: str) -> None:
-    after = put_json_entry(before, "mcpServers", "wink", ENTRY)
-    assert read_json_entries(after, "mcpServers")["wink"] == ENTRY
-    assert put_json_entry(after, "mcpServers", "wink", ENTRY) == after
-    back = drop_json_entry(after, "mcpServers", "wink")
+    after = JSON.put(before, "mcpServers", "wink", ENTRY)
+    assert JSON.read(after, "mcpServers")["wink"] == ENTRY
+    assert JSON.put(after, "mcpServers", "wink", ENTRY) == after
+    back = JSON.drop(after, "mcpServers", "wink")
     assert "wink" not in back
-    if "mcpServers" in before and read_json_entries(before, "mcpServers"):
+    if "mcpServers" in before and JSON.read(before, "mcpServers"):
         assert back == before
 
 
 def test_a_server_in_the_middle_of_json_is_replaced_and_removed_alone() -> None:
     before = '{"mcpServers": {\n  "a": {"x": 1}, // first\n  "wink": {"x": 2}, // ours\n  "z": 3}}'
-    assert put_json_entry(before, "mcpServers", "wink", {"x": 9}) == before.replace(
+    assert JSON.put(before, "mcpServers", "wink", {"x": 9}) == before.replace(
         '{"x": 2}', '{\n    "x": 9\n  }'
     )
-    assert drop_json_entry(before, "mcpServers", "wink") == (
+    assert JSON.drop(before, "mcpServers", "wink") == (
         '{"mcpServers": {\n  "a": {"x": 1}, // first\n  // ours\n  "z": 3}}'
     )
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "\ufeff"])
 def test_an_empty_json_file_gets_a_whole_one(text: str) -> None:
-    assert put_json_entry(text, "mcpServers", "wink", ENTRY) == render_json_entry(
-        "mcpServers", "wink", ENTRY
-    )
+    assert JSON.put(text, "mcpServers", "wink", ENTRY) == JSON.render("mcpServers", "wink", ENTRY)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +144,7 @@ def test_an_empty_json_file_gets_a_whole_one(text: str) -> None:
 )
 def test_json_that_is_broken_or_ambiguous_is_refused(text: str) -> None:
     with pytest.raises(ConfigEditError):
-        put_json_entry(text, "mcpServers", "wink", ENTRY)
+        JSON.put(text, "mcpServers", "wink", ENTRY)
 
 
 _VALUES = st.recursive(
@@ -187,16 +167,16 @@ def test_any_json_keeps_what_it_says(
 ) -> None:
     rest.pop("s", None)
     before = json.dumps({**rest, "s": servers}, indent=indent)
-    after = put_json_entry(before, "s", "wink", ENTRY)
+    after = JSON.put(before, "s", "wink", ENTRY)
     assert json.loads(after) == {**rest, "s": {**servers, "wink": ENTRY}}
-    back = drop_json_entry(after, "s", "wink")
+    back = JSON.drop(after, "s", "wink")
     assert (back == before) if servers else (json.loads(back) == {**rest, "s": {}})
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_toml_gets_a_table_and_keeps_every_other_byte(newline: str) -> None:
     before = CODEX.replace("\n", newline)
-    after = put_toml_entry(before, "mcp_servers", "wink", ENTRY)
+    after = TOML.put(before, "mcp_servers", "wink", ENTRY)
     assert after.startswith(before)
     assert tomllib.loads(after)["mcp_servers"]["wink"] == ENTRY
     assert after.count("\n") == after.count(newline)
@@ -205,16 +185,16 @@ def test_toml_gets_a_table_and_keeps_every_other_byte(newline: str) -> None:
 def test_a_table_of_toml_is_replaced_and_removed_with_its_own_tables() -> None:
     own = '[mcp_servers.wink]\ncommand = "old"\n[mcp_servers.wink.env]\nA = "1"\n'
     before = f'a = 1\n\n{own}\n# about b\n[b]\nc = ["[x]"]\n'
-    after = put_toml_entry(before, "mcp_servers", "wink", ENTRY)
-    assert after == before.replace(own, render_toml_entry("mcp_servers", "wink", ENTRY))
-    assert drop_toml_entry(before, "mcp_servers", "wink") == before.replace(f"\n{own}", "")
+    after = TOML.put(before, "mcp_servers", "wink", ENTRY)
+    assert after == before.replace(own, TOML.render("mcp_servers", "wink", ENTRY))
+    assert TOML.drop(before, "mcp_servers", "wink") == before.replace(f"\n{own}", "")
 
 
 @pytest.mark.parametrize("before", ["", "a = 1\n", "a = 1\n\n[b]\nc = 2\n"])
 def test_toml_is_the_same_after_a_server_was_added_and_removed(before: str) -> None:
-    after = put_toml_entry(before, "mcp_servers", "my-server", ENTRY)
-    assert read_toml_entries(after, "mcp_servers") == {"my-server": ENTRY}
-    assert drop_toml_entry(after, "mcp_servers", "my-server") == before
+    after = TOML.put(before, "mcp_servers", "my-server", ENTRY)
+    assert TOML.read(after, "mcp_servers") == {"my-server": ENTRY}
+    assert TOML.drop(after, "mcp_servers", "my-server") == before
 
 
 @pytest.mark.parametrize(
@@ -230,19 +210,19 @@ def test_toml_is_the_same_after_a_server_was_added_and_removed(before: str) -> N
 )
 def test_toml_that_is_broken_or_in_another_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigEditError):
-        put_toml_entry(text, "mcp_servers", "wink", ENTRY)
+        TOML.put(text, "mcp_servers", "wink", ENTRY)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_yaml_gets_a_block_and_keeps_every_other_byte(newline: str) -> None:
     before = GOOSE.replace("\n", newline)
-    after = put_yaml_entry(before, "extensions", "wink", ENTRY)
+    after = YAML.put(before, "extensions", "wink", ENTRY)
     expected = yaml.safe_load(before)
     expected["extensions"]["wink"] = ENTRY
     assert yaml.safe_load(after) == expected
     assert after.count("\n") == after.count(newline)
-    assert put_yaml_entry(after, "extensions", "wink", ENTRY) == after
-    assert drop_yaml_entry(after, "extensions", "wink") == before
+    assert YAML.put(after, "extensions", "wink", ENTRY) == after
+    assert YAML.drop(after, "extensions", "wink") == before
 
 
 @pytest.mark.parametrize(
@@ -260,19 +240,19 @@ def test_yaml_gets_a_block_and_keeps_every_other_byte(newline: str) -> None:
     ],
 )
 def test_yaml_in_plain_form_says_the_same_after_a_server_was_added(before: str) -> None:
-    after = put_yaml_entry(before, "extensions", "wink", ENTRY)
+    after = YAML.put(before, "extensions", "wink", ENTRY)
     found = yaml.safe_load(before) or {}
     servers = found.get("extensions") or {}
     assert yaml.safe_load(after) == {**found, "extensions": {**servers, "wink": ENTRY}}
-    back = yaml.safe_load(drop_yaml_entry(after, "extensions", "wink"))
+    back = yaml.safe_load(YAML.drop(after, "extensions", "wink"))
     assert back == {**found, "extensions": servers}
 
 
 def test_a_block_of_yaml_is_replaced_alone() -> None:
-    before = put_yaml_entry(GOOSE, "extensions", "wink", {"cmd": "old", "args": []})
-    after = put_yaml_entry(before, "extensions", "wink", ENTRY)
-    assert after == put_yaml_entry(GOOSE, "extensions", "wink", ENTRY)
-    assert set(read_yaml_entries(after, "extensions")) == {"wink", "developer", "notes"}
+    before = YAML.put(GOOSE, "extensions", "wink", {"cmd": "old", "args": []})
+    after = YAML.put(before, "extensions", "wink", ENTRY)
+    assert after == YAML.put(GOOSE, "extensions", "wink", ENTRY)
+    assert set(YAML.read(after, "extensions")) == {"wink", "developer", "notes"}
 
 
 @pytest.mark.parametrize(
@@ -293,13 +273,13 @@ def test_a_block_of_yaml_is_replaced_alone() -> None:
 )
 def test_yaml_that_is_not_plain_is_refused(text: str) -> None:
     with pytest.raises(ConfigEditError):
-        put_yaml_entry(text, "extensions", "wink", ENTRY)
+        YAML.put(text, "extensions", "wink", ENTRY)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=8))
 def test_any_text_is_quoted_so_that_each_format_reads_it(text: str) -> None:
     entry = {"command": text, "args": [text]}
-    assert tomllib.loads(render_toml_entry("t", "n", entry))["t"]["n"] == entry
-    assert yaml.safe_load(render_yaml_entry("t", "n", entry))["t"]["n"] == entry
-    assert json.loads(render_json_entry("t", "n", entry))["t"]["n"] == entry
+    assert tomllib.loads(TOML.render("t", "n", entry))["t"]["n"] == entry
+    assert yaml.safe_load(YAML.render("t", "n", entry))["t"]["n"] == entry
+    assert json.loads(JSON.render("t", "n", entry))["t"]["n"] == entry

@@ -8,25 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from weakincentives.cli.mcp.edit import Entry
-from weakincentives.cli.mcp.json_config import (
-    drop_json_entry,
-    put_json_entry,
-    read_json_entries,
-    render_json_entry,
-)
-from weakincentives.cli.mcp.toml_config import (
-    drop_toml_entry,
-    put_toml_entry,
-    read_toml_entries,
-    render_toml_entry,
-)
-from weakincentives.cli.mcp.yaml_config import (
-    drop_yaml_entry,
-    put_yaml_entry,
-    read_yaml_entries,
-    render_yaml_entry,
-)
+from weakincentives.cli.mcp.config_formats import JSON, TOML, YAML, ConfigFormat, Entry
 
 Scope: TypeAlias = Literal["project", "user"]
 _PASSED_ON = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WINK_CONFIG")
@@ -45,16 +27,6 @@ class ServerCommand:
     def __str__(self) -> str:
         """Return the command as a line of a shell."""
         return shlex.join((self.program, *self.arguments))
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFormat:
-    """How to read and edit a kind of configuration file."""
-
-    read: Callable[[str, str], dict[str, Any]]
-    put: Callable[[str, str, str, Entry], str]
-    drop: Callable[[str, str, str], str]
-    render: Callable[[str, str, Entry], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +91,13 @@ def _own_home(environment: Mapping[str, str], variable: str, default: Path) -> P
     return Path(found) if found.startswith("/") else default
 
 
-_JSON = ConfigFormat(read_json_entries, put_json_entry, drop_json_entry, render_json_entry)
-_TOML = ConfigFormat(read_toml_entries, put_toml_entry, drop_toml_entry, render_toml_entry)
-_YAML = ConfigFormat(read_yaml_entries, put_yaml_entry, drop_yaml_entry, render_yaml_entry)
-
 CLIENTS: Mapping[str, Client] = {
     each.name: each
     for each in (
         Client(
             "claude-code",
             "Claude Code",
-            _JSON,
+            JSON,
             "mcpServers",
             _claude_entry,
             lambda env, home: _own_home(env, "CLAUDE_CONFIG_DIR", home) / ".claude.json",
@@ -139,7 +107,7 @@ CLIENTS: Mapping[str, Client] = {
         Client(
             "codex",
             "Codex",
-            _TOML,
+            TOML,
             "mcp_servers",
             _codex_entry,
             lambda env, home: _own_home(env, "CODEX_HOME", home / ".codex") / "config.toml",
@@ -148,7 +116,7 @@ CLIENTS: Mapping[str, Client] = {
         Client(
             "cursor",
             "Cursor",
-            _JSON,
+            JSON,
             "mcpServers",
             _plain_entry,
             lambda _, home: home / ".cursor" / "mcp.json",
@@ -158,7 +126,7 @@ CLIENTS: Mapping[str, Client] = {
         Client(
             "vscode",
             "VS Code",
-            _JSON,
+            JSON,
             "servers",
             _claude_entry,
             lambda env, home: _config_home(env, home) / "Code" / "User" / "mcp.json",
@@ -168,7 +136,7 @@ CLIENTS: Mapping[str, Client] = {
         Client(
             "goose",
             "goose",
-            _YAML,
+            YAML,
             "extensions",
             _goose_entry,
             lambda env, home: _config_home(env, home) / "goose" / "config.yaml",
@@ -177,7 +145,7 @@ CLIENTS: Mapping[str, Client] = {
         Client(
             "gemini",
             "Gemini CLI",
-            _JSON,
+            JSON,
             "mcpServers",
             _plain_entry,
             lambda _, home: home / ".gemini" / "settings.json",

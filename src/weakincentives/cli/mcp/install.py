@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import click
 
 from weakincentives.cli.mcp.clients import Client, Scope, ServerCommand, is_own_entry
-from weakincentives.cli.mcp.edit import ConfigEditError
+from weakincentives.cli.mcp.config_formats import ConfigEditError
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.terminal import (
     describe_error,
