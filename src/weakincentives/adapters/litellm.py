@@ -73,7 +73,19 @@ _PRICES = (
 
 
 class LiteLLMAdapter(ProviderAdapter):
-    """Sends requests through LiteLLM; model names start with the provider: `openai/gpt-5`."""
+    """Sends requests through LiteLLM; model names start with the provider: `openai/gpt-5`.
+
+    Args:
+        model: LiteLLM's name of the model: `anthropic/claude-opus-4-6`, `ollama/llama3.2`.
+        api_key: None lets LiteLLM find the provider's key in the environment.
+        base_url: URL of the API; None lets LiteLLM decide.
+        headers: Sent with every request.
+        native_output: Let the provider enforce structured output. False, for models that
+            cannot, describes the schema in the prompt.
+        pictures: Send the pictures that tools return, for models with vision.
+        arguments: More arguments of `litellm.completion`: `reasoning_effort`,
+            `api_version`, `aws_region_name` and so on.
+    """
 
     name = "litellm"
 
@@ -88,19 +100,7 @@ class LiteLLMAdapter(ProviderAdapter):
         pictures: bool = False,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
-        """Create an adapter for `model`.
-
-        Args:
-            model: LiteLLM's name of the model: `anthropic/claude-opus-4-6`, `ollama/llama3.2`.
-            api_key: None lets LiteLLM find the provider's key in the environment.
-            base_url: URL of the API; None lets LiteLLM decide.
-            headers: Sent with every request.
-            native_output: Let the provider enforce structured output. False, for models that
-                cannot, describes the schema in the prompt.
-            pictures: Send the pictures that tools return, for models with vision.
-            arguments: More arguments of `litellm.completion`: `reasoning_effort`,
-                `api_version`, `aws_region_name` and so on.
-        """
+        """Create an adapter for `model`."""
         self.model = model
         self.price: TokenPrice | None = _known_price(model) if base_url is None else None
         self.native_output = native_output

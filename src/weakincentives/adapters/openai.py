@@ -55,7 +55,21 @@ _OTHER_FIELD: Mapping[MaxTokensField, MaxTokensField] = {
 
 
 class OpenAIAdapter(HttpAdapter[ChatResponse]):
-    """Sends requests to the Chat Completions API, at OpenAI or any other `base_url`."""
+    """Sends requests to the Chat Completions API, at OpenAI or any other `base_url`.
+
+    Args:
+        model: The model's name on the server.
+        api_key: None takes `OPENAI_API_KEY` from the environment. Other servers may need none.
+        base_url: URL of the API, such as `http://localhost:8080/v1`; None is OpenAI.
+        headers: Sent with every request, for a router, an organization or a project.
+        native_output: Let the server enforce structured output by `json_schema`. False, for
+            servers that cannot, describes the schema in the prompt.
+        stream_usage: Request the token usage of streamed responses; some servers reject this.
+        max_tokens_field: The server's name for the token limit of an answer; None is
+            `max_completion_tokens` at OpenAI and `max_tokens` elsewhere.
+        pictures: Send the pictures that tools return; None sends them to OpenAI only, because
+            servers whose model has no vision reject the whole conversation.
+    """
 
     name = "openai"
     _api = "Chat Completions"
@@ -77,19 +91,6 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
         pictures: bool | None = None,
     ) -> None:
         """Create an adapter for `model`.
-
-        Args:
-            model: The model's name on the server.
-            api_key: None takes `OPENAI_API_KEY` from the environment. Other servers may need none.
-            base_url: URL of the API, such as `http://localhost:8080/v1`; None is OpenAI.
-            headers: Sent with every request, for a router, an organization or a project.
-            native_output: Let the server enforce structured output by `json_schema`. False, for
-                servers that cannot, describes the schema in the prompt.
-            stream_usage: Request the token usage of streamed responses; some servers reject this.
-            max_tokens_field: The server's name for the token limit of an answer; None is
-                `max_completion_tokens` at OpenAI and `max_tokens` elsewhere.
-            pictures: Send the pictures that tools return; None sends them to OpenAI only, because
-                servers whose model has no vision reject the whole conversation.
 
         Raises:
             AuthenticationError: The key is missing or malformed.

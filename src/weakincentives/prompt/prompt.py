@@ -176,7 +176,18 @@ def _parse_output_type(label: str, declared: Any) -> tuple[type[Any] | None, boo
 
 
 class Prompt(Generic[OutputT]):
-    """A template with parameters, ready to render; `Prompt[Answer]` asks for an `Answer`."""
+    """A template with parameters, ready to render; `Prompt[Answer]` asks for an `Answer`.
+
+    Args:
+        template: The template.
+        ns: As in `PromptTemplate`, if no template is given; so are the next four.
+        key: The name of the prompt in its namespace.
+        name: A display name.
+        sections: The sections, in order.
+        output_type: The dataclass of the answer.
+        overrides_store: Where overrides of texts are stored.
+        overrides_tag: The tag of the override to use.
+    """
 
     def __init__(
         self,
@@ -191,16 +202,6 @@ class Prompt(Generic[OutputT]):
         overrides_tag: str = "latest",
     ) -> None:
         """Use `template`, or create one from the other arguments.
-
-        Args:
-            template: The template.
-            ns: As in `PromptTemplate`, if no template is given; so are the next four.
-            key: The name of the prompt in its namespace.
-            name: A display name.
-            sections: The sections, in order.
-            output_type: The dataclass of the answer.
-            overrides_store: Where overrides of texts are stored.
-            overrides_tag: The tag of the override to use.
 
         Raises:
             PromptError: The prompt can never be rendered.

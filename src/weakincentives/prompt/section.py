@@ -51,6 +51,16 @@ class Section(ABC, Generic[P]):
 
     `Section[Params]` takes parameters: pass an instance of the dataclass `Params` when you
     render the prompt. A disabled section is omitted with its children and their tools.
+
+    Args:
+        title: The heading.
+        key: Its name among its siblings; by default derived from the title.
+        params_type: The dataclass of its parameters, if not given as `Section[...]`.
+        default_params: The parameters to use if none are given.
+        tools: Tools that the model has while the section is enabled.
+        children: Child sections.
+        enabled: A predicate that enables the section; called with the parameters, if any.
+        accepts_overrides: Whether a stored text may replace its text.
     """
 
     def __init__(
@@ -66,16 +76,6 @@ class Section(ABC, Generic[P]):
         accepts_overrides: bool = True,
     ) -> None:
         """Describe a section.
-
-        Args:
-            title: The heading.
-            key: Its name among its siblings; by default derived from the title.
-            params_type: The dataclass of its parameters, if not given as `Section[...]`.
-            default_params: The parameters to use if none are given.
-            tools: Tools that the model has while the section is enabled.
-            children: Child sections.
-            enabled: A predicate that enables the section; called with the parameters, if any.
-            accepts_overrides: Whether a stored text may replace its text.
 
         Raises:
             PromptError: The title is empty, the key is invalid, or an argument has the wrong

@@ -53,7 +53,27 @@ _STATUS: Mapping[str, int] = {
 
 
 class AnthropicAdapter(HttpAdapter[MessageResponse]):
-    """Sends requests to the Messages API, at Anthropic or any other `base_url`."""
+    """Sends requests to the Messages API, at Anthropic or any other `base_url`.
+
+    Args:
+        model: The model's name on the server.
+        api_key: None takes `ANTHROPIC_API_KEY` from the environment. Other servers may need
+            none.
+        base_url: URL of the API, such as `http://localhost:8080`, with or without `/v1`; None
+            is Anthropic.
+        headers: Sent with every request, for a router or a beta feature.
+        extra_body: Sent with every request: `thinking`, an `output_config` with the effort,
+            and anything else that the API accepts.
+        max_tokens: Token limit of an answer, reasoning included, if `RunOptions` has none.
+        native_output: Let the API enforce structured output. False, for models and servers
+            that cannot, describes the schema in the prompt.
+        native_tools: Send text editor and bash tools, if they have the API's names and
+            parameters, as the API's own tool types; their descriptions are then in the
+            system prompt.
+        cache: Mark what the next step sends again for the API's cache, in requests with tools.
+        pictures: Send the pictures that tools return; None sends them to Anthropic only,
+            because servers whose model has no vision reject the whole conversation.
+    """
 
     name = "anthropic"
     efforts: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
@@ -87,25 +107,6 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
         pictures: bool | None = None,
     ) -> None:
         """Create an adapter for `model`.
-
-        Args:
-            model: The model's name on the server.
-            api_key: None takes `ANTHROPIC_API_KEY` from the environment. Other servers may need
-                none.
-            base_url: URL of the API, such as `http://localhost:8080`, with or without `/v1`; None
-                is Anthropic.
-            headers: Sent with every request, for a router or a beta feature.
-            extra_body: Sent with every request: `thinking`, an `output_config` with the effort,
-                and anything else that the API accepts.
-            max_tokens: Token limit of an answer, reasoning included, if `RunOptions` has none.
-            native_output: Let the API enforce structured output. False, for models and servers
-                that cannot, describes the schema in the prompt.
-            native_tools: Send text editor and bash tools, if they have the API's names and
-                parameters, as the API's own tool types; their descriptions are then in the
-                system prompt.
-            cache: Mark what the next step sends again for the API's cache, in requests with tools.
-            pictures: Send the pictures that tools return; None sends them to Anthropic only,
-                because servers whose model has no vision reject the whole conversation.
 
         Raises:
             AuthenticationError: The key is missing or malformed.

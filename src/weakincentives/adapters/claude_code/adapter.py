@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast, get_args
@@ -78,8 +78,32 @@ _SETTINGS = {
 }
 
 
+_OPTIONS: Mapping[str, Any] = {
+    "permission_mode": "acceptEdits",
+    # command-line flags: stay in the workspace, and never prompt
+    "extra_args": {"restricted": None, "permission-prompts": "none"},
+    "setting_sources": [],
+    "skills": [],
+    "strict_mcp_config": True,
+    "verbatim_prompts": True,
+    "include_partial_messages": True,
+    "max_buffer_size": _MAX_MESSAGE_BYTES,
+}
+
+
 class ClaudeAgentAdapter(ProviderAdapter):
-    """Runs prompts with Claude Code, whose loop replaces ours."""
+    """Runs prompts with Claude Code, whose loop replaces ours.
+
+    Args:
+        model: Claude Code's name of the model.
+        api_key: None takes `ANTHROPIC_API_KEY` from the environment.
+        base_url: URL of the API, such as `http://localhost:8080`; None is Anthropic.
+        native_tools: Claude Code's own tools that the model may use if the prompt's
+            workspace is a host directory. They run without approval: `Bash` runs commands
+            on the host, without isolation.
+        undo_on_failure: Whether a run that fails or is cancelled restores files and session
+            to their state before it.
+    """
 
     name = "claude-agent"
     native_output = True
@@ -96,16 +120,6 @@ class ClaudeAgentAdapter(ProviderAdapter):
         undo_on_failure: bool = False,
     ) -> None:
         """Create an adapter for `model`.
-
-        Args:
-            model: Claude Code's name of the model.
-            api_key: None takes `ANTHROPIC_API_KEY` from the environment.
-            base_url: URL of the API, such as `http://localhost:8080`; None is Anthropic.
-            native_tools: Claude Code's own tools that the model may use if the prompt's
-                workspace is a host directory. They run without approval: `Bash` runs commands
-                on the host, without isolation.
-            undo_on_failure: Whether a run that fails or is cancelled restores files and session
-                to their state before it.
 
         Raises:
             AuthenticationError: The key is malformed.
@@ -168,7 +182,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         earlier, text = _split_request(messages or (opening,))
         resumed = _find_session(earlier, home)
         sent = messages if resumed is None else messages[len(earlier) :]
-        agent_options = ClaudeAgentOptions(
+        agent = ClaudeAgentOptions(
             model=self.model,
             cwd=home / "nowhere" if workspace is None else os.path.realpath(workspace.root),
             tools=list(tools),
@@ -176,28 +190,17 @@ class ClaudeAgentAdapter(ProviderAdapter):
                 *([f"{PREFIX}*"] if rendered.tools else []),
                 *(each for each in tools if each not in (*READ_TOOLS, *WRITE_TOOLS)),
             ],
-            permission_mode="acceptEdits",
-            # command-line flags: stay in the workspace, and never prompt
-            extra_args={"restricted": None, "permission-prompts": "none"},
-            setting_sources=[],
-            skills=[],
-            strict_mcp_config=True,
-            verbatim_prompts=True,
-            include_partial_messages=True,
             max_turns=options.max_steps,
             effort=cast("EffortLevel | None", options.effort),
-            max_buffer_size=_MAX_MESSAGE_BYTES,
             env=self._environment(home, run.limits, options),
             resume=resumed,
             fork_session=resumed is not None,
+            **_OPTIONS,
         )
         if expected is not None:
-            agent_options.output_format = {
-                "type": "json_schema",
-                "schema": dict(expected.format.schema),
-            }
+            agent.output_format = {"type": "json_schema", "schema": dict(expected.format.schema)}
         if messages and messages[0] != opening:
-            agent_options.system_prompt = _system_prompt(home, rendered.text)
+            agent.system_prompt = _system_prompt(home, rendered.text)
         return AgentTask(
             expected,
             text if resumed is not None else _with_transcript(earlier, text),
@@ -205,7 +208,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             messages or (opening,),
             workspace,
             tools,
-            agent_options,
+            agent,
             self._undo_on_failure,
         )
 

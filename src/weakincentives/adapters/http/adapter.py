@@ -104,7 +104,16 @@ DecoderT = TypeVar("DecoderT", bound=lenient.ResponseDecoder)
 
 
 class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
-    """Sends requests to one API of a provider, at its own URL or any other `base_url`."""
+    """Sends requests to one API of a provider, at its own URL or any other `base_url`.
+
+    Args:
+        model: The model's name.
+        api_key: The key, or None to let the SDK take it from the environment.
+        url: URL of the API.
+        headers: Sent with every request.
+        native_output: Whether the provider enforces structured output.
+        pictures: Whether to send pictures; None sends them to the provider's own URL only.
+    """
 
     _api: ClassVar[str]
     """Name of the API, for messages."""
@@ -129,14 +138,6 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         pictures: bool | None,
     ) -> None:
         """Check the arguments and create the SDK's client.
-
-        Args:
-            model: The model's name.
-            api_key: The key, or None to let the SDK take it from the environment.
-            url: URL of the API.
-            headers: Sent with every request.
-            native_output: Whether the provider enforces structured output.
-            pictures: Whether to send pictures; None sends them to the provider's own URL only.
 
         Raises:
             AuthenticationError: The key is missing or malformed.

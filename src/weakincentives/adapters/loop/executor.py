@@ -60,7 +60,17 @@ _log = logging.getLogger(__name__)
 
 
 class ToolExecutor:
-    """Runs tool calls of a model."""
+    """Runs tool calls of a model.
+
+    Args:
+        tools: The tools that a model may call.
+        context: The context of every handler; the call's id is added, and the prompt's
+            workspace if it has no filesystem.
+        policies: Policies that may deny a call, asked in this order.
+        max_result_characters: Where the text for the model is truncated.
+        cancellation: Cancels the run; its listeners may close the sandbox of a call.
+        clock: Returns seconds, for durations.
+    """
 
     def __init__(
         self,
@@ -73,15 +83,6 @@ class ToolExecutor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Create an executor for `tools`.
-
-        Args:
-            tools: The tools that a model may call.
-            context: The context of every handler; the call's id is added, and the prompt's
-                workspace if it has no filesystem.
-            policies: Policies that may deny a call, asked in this order.
-            max_result_characters: Where the text for the model is truncated.
-            cancellation: Cancels the run; its listeners may close the sandbox of a call.
-            clock: Returns seconds, for durations.
 
         Raises:
             PromptError: Two tools have the same name.

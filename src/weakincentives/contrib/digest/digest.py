@@ -111,12 +111,10 @@ def digest_workspace(
     inventory = take_inventory(filesystem) if inventory is None else inventory
     used = DigestCache() if cache is None else cache
     first = find_focus(inventory, focus or ".")
-    key = None
-    if cache is not None:
-        key = _key(inventory, (tokens, first, quote_instructions))
-        known = None if key is None else _find_cached(cache, key)
-        if known is not None:
-            return known
+    key = None if cache is None else _key(inventory, (tokens, first, quote_instructions))
+    known = None if key is None else _find_cached(used, key)
+    if known is not None:
+        return known
     found = _build(inventory, used, tokens, first, quote_instructions=quote_instructions)
     if key is not None and _depends_on_key_only(inventory):
         with suppress(UnicodeEncodeError):  # a name that is not UTF-8

@@ -27,6 +27,15 @@ class Toolbox:
 
     Frameworks run the calls of one message concurrently, but a model expects them in order. The
     toolbox serializes them, first come, first served.
+
+    Args:
+        tools: Tools that the model may call; `filesystem_tools` returns other dialects.
+        filesystem: The workspace.
+        session: The session that records every call; None creates one.
+        policies: Policies that may deny a call, checked in this order.
+        deadline: The time limit of all calls.
+        budget_tracker: Counts the calls and enforces the budget.
+        max_result_characters: The maximum length of a result; longer text is truncated.
     """
 
     def __init__(
@@ -41,15 +50,6 @@ class Toolbox:
         max_result_characters: int = MAX_RESULT_CHARACTERS,
     ) -> None:
         """Offer `tools`.
-
-        Args:
-            tools: Tools that the model may call; `filesystem_tools` returns other dialects.
-            filesystem: The workspace.
-            session: The session that records every call; None creates one.
-            policies: Policies that may deny a call, checked in this order.
-            deadline: The time limit of all calls.
-            budget_tracker: Counts the calls and enforces the budget.
-            max_result_characters: The maximum length of a result; longer text is truncated.
 
         Raises:
             PromptError: Two tools have the same name.

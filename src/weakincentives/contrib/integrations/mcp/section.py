@@ -65,6 +65,24 @@ class McpToolsSection(RecreatedSection):
 
     The tools stay the same while a prompt runs. If the server announces others, they are offered
     from the next rendering on.
+
+    Args:
+        server: How to start it, or where it is.
+        name: Your name for the server. A tool `search` of the server `github` is offered as
+            `github__search`.
+        include: Names of the tools to offer; `*` stands for any characters. Empty offers all.
+        exclude: Names of tools not to offer, likewise.
+        call_timeout: Seconds for a call. A call that takes longer is cancelled and fails.
+        start_timeout: Seconds for the server to start and to list its tools.
+        max_result_characters: The most characters of a result. The whole text of a longer one
+            is kept in a file of the workspace, if there is a workspace.
+        max_tools: The most tools; more than that are an error.
+        changes_workspace: Whether the server may change files of the workspace. False saves the
+            snapshot for a server that cannot reach them.
+        roots: Directories that the server is told if it asks for its roots.
+        title: The heading; by default it contains the name.
+        key: The section's name among its siblings; by default derived from the title.
+        enabled: A predicate that enables the section.
     """
 
     def __init__(
@@ -85,24 +103,6 @@ class McpToolsSection(RecreatedSection):
         enabled: Callable[..., bool] | None = None,
     ) -> None:
         """Start a server and list its tools.
-
-        Args:
-            server: How to start it, or where it is.
-            name: Your name for the server. A tool `search` of the server `github` is offered as
-                `github__search`.
-            include: Names of the tools to offer; `*` stands for any characters. Empty offers all.
-            exclude: Names of tools not to offer, likewise.
-            call_timeout: Seconds for a call. A call that takes longer is cancelled and fails.
-            start_timeout: Seconds for the server to start and to list its tools.
-            max_result_characters: The most characters of a result. The whole text of a longer one
-                is kept in a file of the workspace, if there is a workspace.
-            max_tools: The most tools; more than that are an error.
-            changes_workspace: Whether the server may change files of the workspace. False saves the
-                snapshot for a server that cannot reach them.
-            roots: Directories that the server is told if it asks for its roots.
-            title: The heading; by default it contains the name.
-            key: The section's name among its siblings; by default derived from the title.
-            enabled: A predicate that enables the section.
 
         Raises:
             McpServerError: The server does not start or answer, or its tools cannot be offered.

@@ -56,6 +56,16 @@ class WorkspaceDigestSection(RecreatedSection):
 
     Its text is the session's digest, or else a stored override, or else a placeholder; the last
     is logged as a warning. A digest is quoted as data.
+
+    Args:
+        session: The session that may have a digest; see `set_workspace_digest`.
+        title: The heading.
+        key: Its name in override files, and the key of the digest in the session.
+        placeholder: The text if there is no digest. Overrides are bound to its hash.
+        tokens: Size of the digest without a model that `optimize` starts from.
+        children: The sections below it.
+        enabled: Returns whether the section is part of the prompt.
+        accepts_overrides: Whether a stored digest may replace the placeholder.
     """
 
     def __init__(
@@ -71,16 +81,6 @@ class WorkspaceDigestSection(RecreatedSection):
         accepts_overrides: bool = True,
     ) -> None:
         """Show the digest of a session.
-
-        Args:
-            session: The session that may have a digest; see `set_workspace_digest`.
-            title: The heading.
-            key: Its name in override files, and the key of the digest in the session.
-            placeholder: The text if there is no digest. Overrides are bound to its hash.
-            tokens: Size of the digest without a model that `optimize` starts from.
-            children: The sections below it.
-            enabled: Returns whether the section is part of the prompt.
-            accepts_overrides: Whether a stored digest may replace the placeholder.
 
         Raises:
             PromptError: An argument has the wrong type, or `tokens` is less than 200.

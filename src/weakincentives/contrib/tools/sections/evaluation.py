@@ -31,7 +31,23 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
 
     Beside a workspace section, the code works on the files of that workspace. In a prompt without
     one, it works on files in memory, which are in `files`.
+
+    Args:
+        title: The heading.
+        key: Its name in override files; derived from the title if omitted.
+        session: The session that the section belongs to; None serves any session.
+        engine: What runs the code, or its name; by default CPython in a confined process.
+            An engine that is passed in is not closed with the section.
+        limits: Limits of one evaluation.
+        dialect: The name and parameters of the tool.
+        settings: Rules of the tools.
+        template: A text to use instead of the guidance.
+        children: The sections below it.
+        enabled: Returns whether the section is part of the prompt.
+        accepts_overrides: Whether a stored text may replace its own.
     """
+
+    _own: VfsToolsSection | None = None
 
     def __init__(
         self,
@@ -50,20 +66,6 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
     ) -> None:
         """Set up the section.
 
-        Args:
-            title: The heading.
-            key: Its name in override files; derived from the title if omitted.
-            session: The session that the section belongs to; None serves any session.
-            engine: What runs the code, or its name; by default CPython in a confined process.
-                An engine that is passed in is not closed with the section.
-            limits: Limits of one evaluation.
-            dialect: The name and parameters of the tool.
-            settings: Rules of the tools.
-            template: A text to use instead of the guidance.
-            children: The sections below it.
-            enabled: Returns whether the section is part of the prompt.
-            accepts_overrides: Whether a stored text may replace its own.
-
         Raises:
             EngineUnavailableError: The engine is not installed, or cannot be confined here.
             PromptError: The dialect is unknown, or an argument has the wrong type.
@@ -73,18 +75,15 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         check_argument(owner, "engine", engine, (str, Engine), or_none=True)
         check_argument(owner, "limits", limits, EvalLimits)
         check_argument(owner, "settings", settings, ToolSettings)
-        self._session = session
-        self._given = engine
-        self._engine = _find_engine(engine)
-        self._own: VfsToolsSection | None = None
+        self._session, self._given, self._engine = session, engine, _find_engine(engine)
         tools = evaluation_tools(
             self._engine, dialect, settings=settings, limits=limits, binding=self._bind_context
         )
-        text = _GUIDANCE.format(tool=tools[0].name) if template is None else template
+        guidance = _GUIDANCE.format(tool=tools[0].name).replace("$", "$$")
         super().__init__(
             title=title,
             key=key,
-            template=text.replace("$", "$$") if template is None else text,
+            template=guidance if template is None else template,
             tools=tools,
             children=children,
             enabled=enabled,

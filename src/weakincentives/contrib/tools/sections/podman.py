@@ -107,6 +107,8 @@ class PodmanSandboxSection(FilesystemSection):
         sandbox: A sandbox to share, which this section does not close.
     """
 
+    _overlay: Overlay | None = None
+
     def __init__(
         self,
         *,
@@ -129,10 +131,8 @@ class PodmanSandboxSection(FilesystemSection):
         check_argument(owner, "sandbox", sandbox, PodmanSandbox, or_none=True)
         self._shared = sandbox
         self._sandbox: PodmanSandbox | None = sandbox
-        self._overlay: Overlay | None = None
         self._config = sandbox.config if sandbox else configure(config)
-        self._limits = limits
-        self._shell_limits = shell_limits
+        self._limits, self._shell_limits = limits, shell_limits
         within = _SectionSandbox(self)
         handlers = {
             **shell_handlers(within, limits=shell_limits),

@@ -148,16 +148,7 @@ class _BackgroundRunner:
                 return command_result(
                     join_parts(_render_started(process, found, context)), found, context
                 )
-            result = ExecResult(
-                command,
-                found.exit_code or 0,
-                found.out,
-                found.err,
-                duration_ms=found.duration_ms,
-                signal=found.signal,
-                stopped_processes=found.stopped_processes,
-                connections=found.connections,
-            )
+            result = _to_result(command, found)
             return command_result(render_result(result, spool, context), result, context, spool)
 
     def _find(self, number: int) -> BackgroundProcess:
@@ -171,6 +162,20 @@ class _BackgroundRunner:
             f"There is no background process {number};"
             f" {f'these run: {listed}' if running else 'none runs'}"
         )
+
+
+def _to_result(command: tuple[str, ...], found: PollResult) -> ExecResult:
+    """Return the result of a process that has ended, as of a command in the foreground."""
+    return ExecResult(
+        command,
+        found.exit_code or 0,
+        found.out,
+        found.err,
+        duration_ms=found.duration_ms,
+        signal=found.signal,
+        stopped_processes=found.stopped_processes,
+        connections=found.connections,
+    )
 
 
 def _wait(process: BackgroundProcess, seconds: float, context: HandlerContext) -> None:

@@ -87,31 +87,23 @@ class _CommandRunner:
     on_output: OutputListener | None = None
 
     def run(
-        self,
-        context: HandlerContext,
-        argv: tuple[str, ...],
-        *,
-        cwd: str | None,
-        seconds: float,
-        max_output: int | None,
-        env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
+        self, request: ShellExecuteParams, context: HandlerContext, seconds: float, max_output: int
     ) -> ToolResult[ExecResult]:
-        """Run a command; without `max_output` there is no output."""
+        """Run a program for at most some seconds."""
         check_workspace(self.sandbox, context)
         seconds = limit_seconds(seconds, context)
+        captures = request.capture_output
         with OutputSpool() as spool:
             result = self.sandbox.exec(
-                argv,
-                cwd=context.resolve_path(cwd or "."),
-                env=env,
-                stdin=stdin,
+                request.command,
+                cwd=context.resolve_path(request.cwd or "."),
+                env=request.env,
+                stdin=request.stdin,
                 timeout=max(seconds, 0.001),
-                max_output=max_output or 0,
-                on_output=None if max_output is None else self._listener(spool),
+                max_output=max_output if captures else 0,
+                on_output=self._listener(spool) if captures else None,
             )
-            whole = None if max_output is None else spool
-            text = render_result(result, whole, context)
+            text = render_result(result, spool if captures else None, context)
             return command_result(text, result, context, spool)
 
     def _listener(self, spool: OutputSpool) -> OutputListener:
@@ -146,18 +138,11 @@ class _ProgramHandler:
         self, request: ShellExecuteParams, context: HandlerContext
     ) -> ToolResult[ExecResult]:
         limits = self.runner.limits
-        command = limits.check_program(request.command)
-        found = self.runner.run(
-            context,
-            command,
-            cwd=request.cwd,
-            env=request.env,
-            stdin=request.stdin,
-            seconds=limits.check_seconds(request.timeout_seconds),
-            max_output=limits.max_output if request.capture_output else None,
-        )
+        program = replace(request, command=limits.check_program(request.command))
+        seconds = limits.check_seconds(request.timeout_seconds)
+        found = self.runner.run(program, context, seconds, limits.max_output)
         longer = None
-        if limits.check_seconds(request.timeout_seconds) < limits.max_seconds:
+        if seconds < limits.max_seconds:
             longer = replace(request, timeout_seconds=limits.max_seconds)
         return _add_hints(found, context, longer, "timeout_seconds", is_program=True)
 
@@ -186,13 +171,8 @@ class _ScriptHandler:
             raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
         allowed = limits.max_output
         max_output = allowed if request.max_output is None else request.max_output
-        found = self.runner.run(
-            context,
-            command,
-            cwd=request.cwd,
-            seconds=timeout / 1000,
-            max_output=max(0, min(max_output, allowed)),
-        )
+        program = ShellExecuteParams(command, request.cwd)
+        found = self.runner.run(program, context, timeout / 1000, max(0, min(max_output, allowed)))
         longer = None if timeout == longest else replace(request, timeout=longest)
         return _add_hints(found, context, longer, "timeout")
 
