@@ -168,6 +168,20 @@ def test_the_routes_of_the_dump_obey_the_session(
             assert b"'three'" in answer.body
 
 
+def test_the_routes_of_the_dump_show_the_newest_session_like_the_others(
+    tmp_path: Path, serving: Callable[[Path], Any]
+):
+    files = InMemoryFilesystem()
+    files.export_archive(tmp_path / "one.fs.zip")
+    with serving(tmp_path) as client:
+        files.write("later.txt", "x")
+        files.export_archive(tmp_path / "two.fs.zip")
+        os.utime(tmp_path / "one.fs.zip", (1, 1))
+        assert [each["name"] for each in client.api("sessions")] == ["two", "one"]
+        assert client.api("steps")["session"]["name"] == "two"
+        assert [each["path"] for each in client.api("filesystem/tree")] == ["later.txt"]
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -192,17 +192,17 @@ class Routes:
         return Response(page, media_type="application/octet-stream", headers=headers)
 
     def _filesystem_meta(self, given: Parameters) -> Any:
-        manifest = self._store.get_filesystem_manifest(given.get("session"))
+        manifest = self._store.get_filesystem_manifest(self._session(given).name)
         if manifest is None:
             raise NotFoundError("This session has no files")
         return manifest
 
     def _filesystem_tree(self, given: Parameters) -> Any:
-        return self._store.get_filesystem_tree(given.get("session"))
+        return self._store.get_filesystem_tree(self._session(given).name)
 
     def _filesystem_file(self, given: Parameters) -> Any:
         path = _required(given, "path")
-        content = self._store.get_filesystem_file(path, given.get("session"))
+        content = self._store.get_filesystem_file(path, self._session(given).name)
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
         return {"path": path, "content": content}
