@@ -10,6 +10,7 @@ import codecs
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from operator import itemgetter
 from threading import Lock
 from typing import NamedTuple, Protocol, Self
@@ -94,11 +95,12 @@ class Content(ABC):
 class BytesContent(Content):
     """Content in memory."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_index")
 
-    def __init__(self, data: bytes) -> None:
-        """Hold `data`."""
+    def __init__(self, data: bytes, index: "Callable[[], LineIndex] | None" = None) -> None:
+        """Hold `data`; `index` returns a cached line index."""
         self._data = data
+        self._index = index or LineIndex
 
     @property
     def size(self) -> int:
@@ -110,6 +112,10 @@ class BytesContent(Content):
         if offset == 0 and size >= len(self._data):
             return self._data
         return self._data[offset : offset + size]
+
+    def line_index(self) -> "LineIndex":
+        """Return the cached line index, or a new one."""
+        return self._index()
 
 
 class ResumableStream(Protocol):
@@ -127,11 +133,14 @@ class ResumableStream(Protocol):
 class StreamedContent(Content):
     """Content that is decompressed as it is read; a seek back resumes from a checkpoint."""
 
-    __slots__ = ("_at", "_buffer", "_checkpoints", "_size", "_stream")
+    __slots__ = ("_at", "_buffer", "_checkpoints", "_index", "_size", "_stream")
 
-    def __init__(self, stream: ResumableStream, size: int) -> None:
-        """Read `size` bytes from the start of `stream`."""
+    def __init__(
+        self, stream: ResumableStream, size: int, index: "Callable[[], LineIndex] | None" = None
+    ) -> None:
+        """Read `size` bytes from the start of `stream`; `index` returns a cached line index."""
         self._size = size
+        self._index = index or LineIndex
         self._stream = stream
         self._checkpoints = [(0, stream.copy())]
         self._at = 0
@@ -157,6 +166,10 @@ class StreamedContent(Content):
             else:
                 self._advance()
         return b"".join(parts)
+
+    def line_index(self) -> "LineIndex":
+        """Return the cached line index, or a new one."""
+        return self._index()
 
     @abstractmethod
     def _next_chunk(self) -> bytes:

@@ -9,6 +9,7 @@ from weakincentives.history.change import ChangeRequest as ChangeRequest
 from weakincentives.history.change import ChangeResult as ChangeResult
 from weakincentives.history.change import Edit as Edit
 from weakincentives.history.change import KeepDisplaced as KeepDisplaced
+from weakincentives.history.change import Openers as Openers
 from weakincentives.history.change import Policy as Policy
 from weakincentives.history.change import change as change
 from weakincentives.history.change import find_stale as find_stale

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -19,10 +20,10 @@ from weakincentives.history.entries import (
     MISSING,
     EntryState,
     LiveTree,
-    Place,
     Readable,
     describe,
     matches,
+    open_at,
     read_attributes,
     resembles,
     set_attributes,
@@ -122,15 +123,17 @@ class ChangeConflictError(WinkError, RuntimeError):
         super().__init__(f"{display_path(path)}: {fact}")
 
 
-KeepDisplaced: TypeAlias = Callable[[Mapping[str, Place]], None]
-"""Stores what came out unexpectedly, by path: each is an open directory and a name in it."""
+Openers: TypeAlias = Mapping[str, Callable[[], int | None]]
+"""Functions that open the files at some paths; the caller closes them."""
+KeepDisplaced: TypeAlias = Callable[[Mapping[str, EntryState], Openers], None]
+"""Stores what came out unexpectedly, by path."""
 
 
 def change(
     root: RootedDirectory,
     request: ChangeRequest,
     *,
-    keep: KeepDisplaced = lambda _: None,
+    keep: KeepDisplaced = lambda _, __: None,
     on_end: Callable[[ChangeRecord, Ending], None] = lambda _, __: None,
 ) -> ChangeResult:
     """Change everything or nothing.
@@ -626,10 +629,13 @@ class _Change:
 
     def _store_displaced(self) -> None:
         """Let the caller store what came out; what it cannot store is kept under a visible name."""
-        places = {path: self._tree.open_parent(slot) for path, slot in self._slots.items()}
+        openers = {
+            path: partial(open_at, self._tree.open_parent(slot))
+            for path, slot in self._slots.items()
+        }
         try:
-            if places:
-                self._keep_displaced(places)
+            if openers:
+                self._keep_displaced(self._displaced, openers)
         except (OSError, WinkError):
             self._displaced.clear()  # so that the end of the change keeps them
 

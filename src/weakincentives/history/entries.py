@@ -427,19 +427,19 @@ def hash_content(size: int, chunks: Iterable[bytes]) -> str:
 
 @contextmanager
 def open_file(place: Place) -> Generator[int, None, None]:
-    """Open a file for reading, even if its permissions keep its owner from that."""
-    parent, name = place
-    try:
-        descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)
-    except PermissionError:
-        descriptor = _open_unreadable(parent, name)
+    """Open a file for reading, as `open_at` does, until the end of the block."""
+    descriptor = open_at(place)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open_unreadable(parent: int, name: str) -> int:
+def open_at(place: Place) -> int:
+    """Open a file for reading, even if its permissions keep its owner from that."""
+    parent, name = place
+    with suppress(PermissionError):
+        return os.open(name, _READ_FLAGS, dir_fd=parent)
     with pin(parent, name) as pinned:
         before = make_accessible(pinned)
         try:

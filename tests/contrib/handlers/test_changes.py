@@ -27,7 +27,7 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.memory.nodes import NodeContent
+from weakincentives.filesystem.text import Content
 
 _PIECES = [b"a", b"  b = c", b"\t", b"\r\n", b"\n", b"\r", b"\xff\x80", b"\xc3", "é\u2028".encode()]
 _BYTES = st.lists(st.sampled_from(_PIECES), max_size=30).map(b"".join)
@@ -107,7 +107,7 @@ class _WithoutSavepoints(InMemoryFilesystem):
 
     savepoint: Any = None
 
-    def _open(self, path: str) -> NodeContent:
+    def _open(self, path: str) -> Content:
         self.reads += 1
         return super()._open(path)
 

@@ -721,7 +721,7 @@ def test_why_a_save_cannot_be_stored_is_logged(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(WorkspaceCommits, "store_displaced", fail)
+    monkeypatch.setattr(WorkspaceCommits, "store_entries", fail)
     with fault_hook(save):
         fs.restore(kept)
     assert "Cannot store what somebody saved during a restore" in caplog.text

@@ -35,7 +35,6 @@ from weakincentives.filesystem.memory.nodes import (
     FileNode,
     LinkNode,
     Node,
-    NodeContent,
     TreeStack,
     build_tree,
     changed_files,
@@ -262,11 +261,11 @@ class InMemoryFilesystem(TransactionalFilesystem):
         entries = [node.entry(name, prefix + name) for name, node in found[:limit]]
         return Results(entries, reason="entry limit" if len(found) > limit else None)
 
-    def _open(self, path: str) -> NodeContent:
+    def _open(self, path: str) -> Content:
         node = self._find(path)
         if type(node) is not FileNode:
             raise os_error(errno.ENOENT, path)
-        return NodeContent(node)
+        return node.open()
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
         for folder, files in groupby(paths, key=parent_of):
@@ -274,7 +273,7 @@ class InMemoryFilesystem(TransactionalFilesystem):
             for path in files:
                 node = children.get(path.rpartition("/")[2])
                 if type(node) is FileNode:
-                    yield path, NodeContent(node)
+                    yield path, node.open()
 
     # --- writing ---
 

@@ -111,6 +111,15 @@ class FileNode:
             self.digest = hashlib.sha256(self.data).hexdigest()
         return self.digest
 
+    def open(self) -> BytesContent:
+        """Return the content."""
+        return BytesContent(self.data, self._line_index)
+
+    def _line_index(self) -> LineIndex:
+        if self.index is None:
+            self.index = LineIndex()
+        return self.index
+
     def stat(self, path: str) -> FileStat:
         """Return the metadata, with `path` as its path."""
         modified = _date(self.modified)
@@ -180,23 +189,6 @@ class DirectoryNode:
 
 
 Node: TypeAlias = FileNode | LinkNode | DirectoryNode
-
-
-class NodeContent(BytesContent):
-    """A file's bytes; the line index is cached in the node."""
-
-    __slots__ = ("_file",)
-
-    def __init__(self, file: FileNode) -> None:
-        """Read `file`."""
-        super().__init__(file.data)
-        self._file = file
-
-    def line_index(self) -> LineIndex:
-        """Return the cached line index."""
-        if self._file.index is None:
-            self._file.index = LineIndex()
-        return self._file.index
 
 
 def find(root: DirectoryNode, path: str) -> Node | None:

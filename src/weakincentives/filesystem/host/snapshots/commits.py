@@ -29,7 +29,7 @@ from weakincentives.gitstore import (
     Repository,
     hash_object,
 )
-from weakincentives.history import EntryState, LiveTree, Place, describe, hash_content, read_state
+from weakincentives.history import EntryState, LiveTree, Openers, describe, hash_content
 from weakincentives.posix import RootedDirectory, os_error, read_range
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -155,31 +155,11 @@ class WorkspaceCommits:
             tree = import_tree(State(state), self.repository.objects, batch)
             return self._commit(tree, tag, batch).commit_ref
 
-    def store_displaced(
-        self, state: SnapshotFilesystem, files: Mapping[str, Place], tag: str
-    ) -> FilesystemSnapshot:
-        """Commit a state with these files in the place of its own.
-
-        A file is given as an open directory and a name in it.
-
-        Raises:
-            OSError: One is a directory, or cannot be read.
-        """
-        with self.repository.objects.begin_pack() as batch:
-            entries = {
-                path: read_state(place, read=partial(_add_file, batch, path))
-                for path, place in files.items()
-            }
-            for path, entry in entries.items():
-                if entry.kind not in {"file", "symlink"}:
-                    raise os_error(errno.EINVAL, path, "Only files and links can be stored")
-            return self._commit(put_entries(state, entries, batch.add), tag, batch)
-
     def store_entries(
         self,
         state: SnapshotFilesystem,
         entries: Mapping[str, EntryState],
-        contents: Mapping[str, Callable[[], int | None]],
+        contents: Openers,
         tag: str,
     ) -> FilesystemSnapshot:
         """Commit a state with other entries; `contents` open the files among them.

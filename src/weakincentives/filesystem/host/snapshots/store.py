@@ -46,7 +46,7 @@ from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import ObjectError, Repository, default_git_dir, is_object_id
-from weakincentives.history import Edit, EntryState, PathChange, Place, Policy
+from weakincentives.history import Edit, EntryState, Openers, PathChange, Policy
 from weakincentives.posix import (
     BackendUnavailableError,
     RootedDirectory,
@@ -437,12 +437,16 @@ class SnapshotStore:
         commits: WorkspaceCommits,
         state: SnapshotFilesystem,
         fact: str,
-        files: Mapping[str, Place],
+        entries: Mapping[str, EntryState],
+        contents: Openers,
     ) -> None:
         """Store what came out of a change; if that fails, the engine keeps it beside its path."""
-        names = ", ".join(map(display_path, files))
+        names = ", ".join(map(display_path, entries))
         try:
-            self.displaced = commits.store_displaced(state, files, fact)
+            for path, entry in entries.items():
+                if entry.kind not in {"file", "symlink"}:
+                    raise os_error(errno.EINVAL, path, "Only files and links can be stored")
+            self.displaced = commits.store_entries(state, entries, contents, fact)
         except (OSError, WinkError) as error:
             _log.warning("Cannot store what somebody %s: %s: %s", fact, names, error)
             raise

@@ -194,17 +194,12 @@ class ChangeTracker:
         """Start without a capture."""
         self._directory = directory
         self._exclusive = exclusive
-        self._last: CapturedDirectory | None = None
+        self._last: CaptureResult | None = None  # that was accepted
         self._earlier: CapturedDirectory | None = None  # of another process, until there is a last
-        self.tree: str = ""
-        """The tree of its commit."""
-        self._manifest = ""
-        self._epoch, self._losses = "", 0
         self._touched: set[str] = set()
         self._uncaptured: set[str] = set()  # touched before a capture that was not accepted yet
         self._saved: CapturedDirectory | None = None
         self._invalidations = 0
-        self._captured_invalidations = 0  # how many of them the last capture covers
         self._watch_lock = RLock()
         self._watcher: ChangeWatcher | None = None
         self._can_watch = exclusive
@@ -215,11 +210,9 @@ class ChangeTracker:
         self._started = 0
 
     @property
-    def last(self) -> CapturedDirectory:
-        """The last accepted capture."""
-        if self._last is None:
-            raise RuntimeError("Nothing has been captured yet")
-        return self._last
+    def tree(self) -> str:
+        """The tree of the commit of the last capture."""
+        return "" if self._last is None else self._last.tree
 
     def touch(self, *paths: str) -> None:
         """Note that `paths` are about to change."""
@@ -261,9 +254,11 @@ class ChangeTracker:
             if not self._running:
                 self._collect()
             is_touched = self._running or self._touched or self._uncaptured
-        is_complete = self._captured_invalidations == self._invalidations
-        is_stored = self._last is not None and self._losses == repository.objects.losses
-        return self._exclusive and is_stored and is_complete and not is_touched
+        last = self._last
+        is_known = last is not None and (
+            (last.losses, last.invalidations) == (repository.objects.losses, self._invalidations)
+        )
+        return self._exclusive and is_known and not is_touched
 
     def capture(
         self,
@@ -276,12 +271,13 @@ class ChangeTracker:
         What was just `written` is not looked at; the objects of that capture are in `batch`.
         """
         epoch, losses = repository.epoch(), repository.objects.losses
-        # after another garbage collection or loss, stored objects may be gone
-        last = self._last if (epoch, losses) == (self._epoch, self._losses) else None
+        last = self._last
+        if last is not None and (epoch, losses) != (last.epoch, last.losses):
+            last = None  # after another garbage collection or loss, stored objects may be gone
         if last is None and written is not None:
             prior = written.captured
         else:
-            prior = last or self._load_index(repository)
+            prior = self._load_index(repository) if last is None else last.directory
         with self._watch_lock:
             if not self._running:
                 self._collect()
@@ -290,7 +286,7 @@ class ChangeTracker:
             self._uncaptured |= self._touched
             self._touched = set()
         touched, invalidations = frozenset(self._uncaptured), self._invalidations
-        is_complete = self._captured_invalidations == invalidations and last is not None
+        is_complete = last is not None and last.invalidations == invalidations
         # what a running program stores into memory mappings is not reported yet
         trusted = self._exclusive and is_complete and not running
         scope = touched if trusted else None
@@ -301,30 +297,26 @@ class ChangeTracker:
         if is_alone and watcher is not None:
             watcher.forget_new(touched if trusted else None)
         is_watched = is_alone and watcher is not None and not trusted
-        tree = self.tree
-        manifest = self._manifest
-        if last is None or found.notes != last.notes:
+        if last is None or found.notes != last.directory.notes:
             manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
-        if found is not last:
-            tree = store_commit_tree(batch.add, found.id, manifest)
+        else:
+            manifest = last.manifest
+        is_same = last is not None and found is last.directory
+        tree = self.tree if is_same else store_commit_tree(batch.add, found.id, manifest)
         return CaptureResult(
             found, tree, manifest, epoch, losses, touched, invalidations, is_watched
         )
 
     def accept(self, result: CaptureResult) -> None:
         """Make `result` the last capture; its objects must be stored."""
-        self._last, self.tree = result.directory, result.tree
-        self._epoch, self._losses = result.epoch, result.losses
-        self._earlier = None
-        self._manifest = result.manifest
+        self._last, self._earlier = result, None
         self._uncaptured -= result.touched
-        self._captured_invalidations = result.invalidations
         if result.is_watched and result.invalidations == self._invalidations:
             self._is_watched = True
 
     def save_index(self, repository: Repository, *, min_changes: int = 1) -> None:
         """Write the index for the next process, unless too few files have changed."""
-        last = self._last
+        last = None if self._last is None else self._last.directory
         if last is not None and count_changes(self._saved, last) >= min_changes:
             path = repository.git_dir / _INDEX_NAME
             save_index(path, last, root=repository.root, epoch=repository.epoch())
@@ -340,7 +332,7 @@ class ChangeTracker:
 
         The object need not be stored: it may be a capture of an earlier process.
         """
-        node: Captured | None = self._last or self._earlier
+        node: Captured | None = self._earlier if self._last is None else self._last.directory
         for segment in path.split("/"):
             if not isinstance(node, CapturedDirectory):
                 return None

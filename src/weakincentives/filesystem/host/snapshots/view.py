@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Self
@@ -55,8 +56,10 @@ def read_blob(objects: ObjectStore, blob: str) -> bytes:
     return objects.read(blob, "blob")[1]
 
 
-def open_blob(objects: ObjectStore, blob: str) -> Content:
-    """Open a blob for reading; a small one is verified first.
+def open_blob(
+    objects: ObjectStore, blob: str, index: Callable[[], LineIndex] | None = None
+) -> Content:
+    """Open a blob for reading, with a cached line `index`; a small one is verified first.
 
     Raises:
         ObjectError: It is missing, damaged or not a blob. Reading may raise this too.
@@ -66,8 +69,8 @@ def open_blob(objects: ObjectStore, blob: str) -> Content:
         if found.kind != "blob":
             raise ObjectError(f"Object is a {found.kind}, not a blob: {blob!r}")
         if found.inflater is not None:  # else git made it a delta, which is read as a whole
-            return _LargeBlob(found.inflater, found.size, blob)
-    return BytesContent(read_blob(objects, blob))
+            return _LargeBlob(found.inflater, found.size, index, blob)
+    return BytesContent(read_blob(objects, blob), index)
 
 
 class _LargeBlob(StreamedContent):
@@ -78,8 +81,10 @@ class _LargeBlob(StreamedContent):
 
     __slots__ = ("_blob", "_digest", "_hashed")
 
-    def __init__(self, inflater: Inflater, size: int, blob: str) -> None:
-        super().__init__(inflater, size)
+    def __init__(
+        self, inflater: Inflater, size: int, index: Callable[[], LineIndex] | None, blob: str
+    ) -> None:
+        super().__init__(inflater, size, index)
         self._blob = blob
         self._hashed = 0
         self._digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -294,7 +299,8 @@ class SnapshotFilesystem(ReadableFilesystem):
         entry = self.entry(path)
         if entry is None or entry.mode in {DIRECTORY, LINK}:
             raise os_error(errno.ENOENT, path)
-        return _IndexedContent(open_blob(self._objects, entry.id), entry.id, self._line_indexes)
+        index = partial(self._line_indexes.get, entry.id)
+        return open_blob(self._objects, entry.id, index)
 
     def _tree_id(self) -> str:
         return self.tree_id
@@ -309,27 +315,3 @@ class SnapshotFilesystem(ReadableFilesystem):
 
 def _special(path: str) -> FileStat:
     return FileStat(path, is_file=False, is_directory=False, permissions=0o644)
-
-
-class _IndexedContent(Content):
-    """A blob whose line index is cached."""
-
-    __slots__ = ("_blob", "_content", "_indexes")
-
-    def __init__(self, content: Content, blob: str, indexes: LineIndexes) -> None:
-        self._content = content
-        self._blob = blob
-        self._indexes = indexes
-
-    @property
-    def size(self) -> int:
-        return self._content.size
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._content.read(offset, size)
-
-    def next_data(self, offset: int) -> int:
-        return self._content.next_data(offset)
-
-    def line_index(self) -> LineIndex:
-        return self._indexes.get(self._blob)
