@@ -6,14 +6,11 @@ from typing import Any
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
-    BashParams,
     EditFileParams,
     GlobParams,
     GrepMode,
     GrepParams,
     LsParams,
-    MoveParams,
-    RmParams,
     TextEdit,
 )
 from weakincentives.errors import ToolValidationError
@@ -130,17 +127,6 @@ class Grep:
     multiline: bool = field(default=False, metadata={"hidden": True})
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete a file or directory.
-
-    Args:
-        file_path: The file or directory.
-    """
-
-    file_path: str
-
-
 def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
     return EditFileParams(
         params.file_path,
@@ -231,18 +217,5 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         read_only=True,
     ),
     shared.mapped("Grep", _GREP, _GREP_FIELDS, decode=_decode_grep, read_only=True),
-    shared.mapped(
-        "Delete",
-        shared.DELETE_DESCRIPTION,
-        shared.FieldMapping(Delete, RmParams, {"file_path": "path"}),
-        aliases=_FILE_PATH,
-        superseded_by=(BashParams,),
-    ),
-    shared.pass_through(
-        "Move",
-        MoveParams,
-        shared.MOVE_DESCRIPTION,
-        aliases=shared.MOVE_ALIASES,
-        superseded_by=(BashParams,),
-    ),
+    *shared.delete_and_move("Delete", "Move", aliases=_FILE_PATH),
 )

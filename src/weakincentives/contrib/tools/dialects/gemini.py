@@ -6,15 +6,12 @@ from typing import Any
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
-    BashParams,
     CountedEditParams,
     EditFileParams,
     GlobParams,
     GrepParams,
     LsParams,
-    MoveParams,
     ReadFileParams,
-    RmParams,
 )
 
 
@@ -147,17 +144,6 @@ class GrepCall:
     no_ignore: bool = False
     max_matches_per_file: int | None = None
     total_max_matches: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteCall:
-    """Delete a file or directory.
-
-    Args:
-        file_path: The file or directory.
-    """
-
-    file_path: str
 
 
 def _encode_read(request: ReadFileParams) -> ReadLinesCall | None:
@@ -313,18 +299,5 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         read_only=True,
         other_names=("search_file_content",),
     ),
-    shared.mapped(
-        "delete_file",
-        shared.DELETE_DESCRIPTION,
-        shared.FieldMapping(DeleteCall, RmParams, {"file_path": "path"}),
-        aliases=_FILE_PATH,
-        superseded_by=(BashParams,),
-    ),
-    shared.pass_through(
-        "move_file",
-        MoveParams,
-        shared.MOVE_DESCRIPTION,
-        aliases=shared.MOVE_ALIASES,
-        superseded_by=(BashParams,),
-    ),
+    *shared.delete_and_move("delete_file", "move_file", aliases=_FILE_PATH),
 )

@@ -46,17 +46,6 @@ class ReadTextCall:
 
 
 @dataclass(frozen=True, slots=True)
-class PathCall:
-    """Name a file or directory.
-
-    Args:
-        path: The file or directory.
-    """
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class FileCall:
     """Name a file.
 
@@ -317,12 +306,7 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
     shared.pass_through(
         "move_file", MoveParams, shared.MOVE_DESCRIPTION, aliases=shared.MOVE_ALIASES
     ),
-    shared.mapped(
-        "delete_file",
-        shared.DELETE_DESCRIPTION,
-        shared.FieldMapping(PathCall, RmParams),
-        aliases=_PATH,
-    ),
+    shared.pass_through("delete_file", RmParams, shared.DELETE_DESCRIPTION, aliases=_PATH),
 )
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
     shared.mapped(
@@ -350,9 +334,7 @@ _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
         read_only=True,
     ),
     shared.GREP,
-    shared.mapped(
-        "get_file_info", _INFO, shared.FieldMapping(PathCall, StatParams), read_only=True
-    ),
+    shared.pass_through("get_file_info", StatParams, _INFO, read_only=True),
     shared.pass_through("list_allowed_directories", WorkspaceParams, _ALLOWED, read_only=True),
 )
 MCP: tuple[ToolSpec[Any], ...] = (*_READ_TOOLS, *_WRITE_TOOLS, *_SEARCH_TOOLS)

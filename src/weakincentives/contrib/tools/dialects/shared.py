@@ -6,10 +6,13 @@ from typing import Any
 
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
 from weakincentives.contrib.tools.requests import (
+    BashParams,
     EditFileParams,
     GrepParams,
+    MoveParams,
     ReadFileParams,
     RepoMapParams,
+    RmParams,
     TextEdit,
     WriteFileParams,
 )
@@ -136,6 +139,39 @@ def mapped(
 def map_whole_text(params: type[Any], **names: str) -> FieldMapping:
     """Return the mapping of a tool that writes whole text files and replaces existing ones."""
     return FieldMapping(params, WriteFileParams, names, {"mode": "overwrite"}, is_whole_text)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCall:
+    """Delete a file or directory.
+
+    Args:
+        file_path: The file or directory.
+    """
+
+    file_path: str
+
+
+def delete_and_move(
+    delete: str, move: str, *, aliases: Mapping[str, str]
+) -> tuple[ToolSpec[Any], ToolSpec[Any]]:
+    """Return tools to delete and to move files, which a shell makes unnecessary."""
+    return (
+        mapped(
+            delete,
+            DELETE_DESCRIPTION,
+            FieldMapping(DeleteCall, RmParams, {"file_path": "path"}),
+            aliases=aliases,
+            superseded_by=(BashParams,),
+        ),
+        pass_through(
+            move,
+            MoveParams,
+            MOVE_DESCRIPTION,
+            aliases=MOVE_ALIASES,
+            superseded_by=(BashParams,),
+        ),
+    )
 
 
 def page_tool(name: str, description: str, params: type[Any], **options: Any) -> ToolSpec[Any]:
