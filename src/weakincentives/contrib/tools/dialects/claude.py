@@ -127,23 +127,6 @@ class Grep:
     multiline: bool = field(default=False, metadata={"hidden": True})
 
 
-def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
-    return EditFileParams(
-        params.file_path,
-        params.old_string,
-        params.new_string,
-        params.replace_all,
-        params.edits if isinstance(params, MultiEdit) else (),
-    )
-
-
-def _encode_edit(request: EditFileParams) -> Edit | None:
-    edit = shared.single_edit(request)
-    if edit is None:
-        return None
-    return Edit(request.file_path, edit.old_string, edit.new_string, edit.replace_all)
-
-
 def _decode_glob(params: GlobFiles, _: object) -> GlobParams:
     return GlobParams(params.pattern, params.path or ".")
 
@@ -196,16 +179,13 @@ _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
     shared.page_tool("Read", _READ, Read, aliases=_FILE_PATH),
     shared.mapped("Write", _WRITE, shared.map_whole_text(Write), aliases=_FILE_PATH),
-    ToolSpec(
-        name="Edit",
-        description=_EDIT,
-        params=Edit,
-        requests=(EditFileParams,),
-        decode=_decode_edit,
-        encode=_encode_edit,
+    shared.edit_tool(
+        "Edit",
+        _EDIT,
+        shared.FieldMapping(Edit, EditFileParams),
+        shared.FieldMapping(MultiEdit, EditFileParams),
         aliases={**_FILE_PATH, **shared.EDIT_ALIASES},
         other_names=("MultiEdit",),
-        other_params=MultiEdit,
     ),
     ToolSpec(
         name="Glob",

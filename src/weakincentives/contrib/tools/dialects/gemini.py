@@ -152,30 +152,6 @@ def _encode_read(request: ReadFileParams) -> ReadLinesCall | None:
     return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _decode_replace(
-    params: ReplaceCall | CountedReplaceCall, _: object
-) -> EditFileParams | CountedEditParams:
-    if isinstance(params, CountedReplaceCall):
-        return CountedEditParams(
-            params.file_path, params.old_string, params.new_string, params.expected_replacements
-        )
-    return EditFileParams(
-        params.file_path, params.old_string, params.new_string, params.allow_multiple
-    )
-
-
-def _encode_replace(request: EditFileParams) -> ReplaceCall | None:
-    edit = shared.single_edit(request)
-    if edit is None:
-        return None
-    return ReplaceCall(
-        request.file_path,
-        edit.old_string,
-        edit.new_string,
-        allow_multiple=edit.replace_all,
-    )
-
-
 def _decode_glob(params: GlobCall, _: object) -> GlobParams:
     return GlobParams(
         params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
@@ -269,15 +245,14 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         read_only=True,
     ),
     shared.mapped("write_file", _WRITE, shared.map_whole_text(WriteCall), aliases=_FILE_PATH),
-    ToolSpec(
-        name="replace",
-        description=_REPLACE,
-        params=ReplaceCall,
-        requests=(EditFileParams,),
-        decode=_decode_replace,
-        encode=_encode_replace,
+    shared.edit_tool(
+        "replace",
+        _REPLACE,
+        shared.FieldMapping(ReplaceCall, EditFileParams, {"allow_multiple": "replace_all"}),
+        shared.FieldMapping(
+            CountedReplaceCall, CountedEditParams, {"expected_replacements": "expected"}
+        ),
         aliases={**_FILE_PATH, **shared.EDIT_ALIASES, "replace_all": "allow_multiple"},
-        other_params=CountedReplaceCall,
     ),
     ToolSpec(
         name="glob",

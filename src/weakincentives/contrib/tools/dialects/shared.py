@@ -174,6 +174,32 @@ def delete_and_move(
     )
 
 
+def edit_tool(
+    name: str, description: str, mapping: FieldMapping, other: FieldMapping, **options: Any
+) -> ToolSpec[Any]:
+    """Return a tool that replaces one text; `other` are the calls that it accepts besides."""
+
+    def encode(request: EditFileParams) -> Any:
+        edit = single_edit(request)
+        if edit is None:
+            return None
+        only = (edit.old_string, edit.new_string, edit.replace_all)
+        return mapping.encode(EditFileParams(request.file_path, *only))
+
+    return ToolSpec(
+        name=name,
+        description=description,
+        params=mapping.params,
+        requests=(EditFileParams,),
+        decode=lambda given, _: (other if isinstance(given, other.params) else mapping).decode(
+            given
+        ),
+        encode=encode,
+        other_params=other.params,
+        **options,
+    )
+
+
 def page_tool(name: str, description: str, params: type[Any], **options: Any) -> ToolSpec[Any]:
     """Return a tool that reads pages of lines, with `offset` counted from 1 and `limit`."""
 
