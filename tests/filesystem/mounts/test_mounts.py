@@ -488,7 +488,7 @@ def test_a_preview_is_bounded_and_tells_no_more_than_it_should() -> None:
 
 def test_a_report_says_how_much_was_skipped() -> None:
     report = MountReport("a\nb", 1, 2, (SkippedEntry("x\ny", "symbolic link"),))
-    assert str(report) == "a\\nb (1 files, 2 bytes, 1 skipped)"
+    assert str(report) == "a\\nb (1 file, 2 bytes, 1 skipped)"
     assert str(report.skipped[0]) == "x\\ny: symbolic link"
     assert str(MountProgress(1, 2, 3, 4)) == "1 of 2 files, 3 of 4 bytes"
 

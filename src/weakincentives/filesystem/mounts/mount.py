@@ -144,7 +144,8 @@ class MountReport:
     def __str__(self) -> str:
         """Return the mount path and the totals."""
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
-        sums = f"{self.file_count} files, {self.total_bytes} bytes{skipped}"
+        files = f"{self.file_count} file{'s' * (self.file_count != 1)}"
+        sums = f"{files}, {self.total_bytes} byte{'s' * (self.total_bytes != 1)}{skipped}"
         return f"{display_path(self.mount_path)} ({sums})"
 
     def preview(self, limit: int = 20, *, with_host_path: bool = False) -> str:
