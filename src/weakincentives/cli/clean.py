@@ -28,13 +28,13 @@ from weakincentives.cli.runs import (
     set_aside,
 )
 from weakincentives.cli.state import (
-    ConfigError,
     calls_path,
     describe_history,
     exclusive_lock,
     list_histories,
+    parse_value,
 )
-from weakincentives.cli.terminal import describe_error, discard_typeahead, echo, read_line
+from weakincentives.cli.terminal import confirm, describe_error, echo
 from weakincentives.cli.units import format_count, format_size, list_names, parse_duration, pick
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import remove_copy, remove_place
@@ -170,7 +170,10 @@ def command(
         raise click.UsageError("--applied and --all exclude each other; use one")
     if runs and (older_than or applied or everything):
         raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
-    selection = Selection(runs, _parse_age(older_than), applied, everything)
+    age = None
+    if older_than is not None:
+        age = timedelta(seconds=parse_value("--older-than", parse_duration, older_than))
+    selection = Selection(runs, age, applied, everything)
     chosen, kept = selection.runs()
     items = [
         *(_find_histories(selection) if histories and not runs else ()),
@@ -226,9 +229,7 @@ class Cleaner:
         waiting = sum(bool(each) for each in self._runs.values())
         size = format_size(sum(each.size_bytes for each in (*self._runs, *self._items)))
         lost = f"; the changes of {format_count(waiting, 'run')} are lost" if waiting else ""
-        discard_typeahead()
-        echo(f"Remove {self._count()}, {size}{lost}? [y/N]: ", newline=False)
-        return read_line().strip().lower() in {"y", "yes"}
+        return confirm(f"Remove {self._count()}, {size}{lost}?")
 
     def remove(self) -> int:
         """Remove everything, show how far it is, and return the exit code."""
@@ -374,12 +375,3 @@ def _find_cache() -> Iterator[Item]:
     if directory is not None and directory.is_dir() and not directory.is_symlink():
         files = [each for each in directory.iterdir() if each.is_file() and not each.is_symlink()]
         yield Item("cache of digests", sum(map(status.measure, files)), tuple(files))
-
-
-def _parse_age(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError as error:
-        raise ConfigError(f"--older-than {error}") from error

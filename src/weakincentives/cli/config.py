@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from weakincentives.adapters import EFFORTS, PROVIDERS, TokenPrice
-from weakincentives.cli.state import ConfigError
+from weakincentives.cli.state import ConfigError, parse_value
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.evaluation import ENGINES
 from weakincentives.contrib.tools.dialects import DIALECTS
@@ -312,7 +312,7 @@ def load_settings(
     for key, value in options.items():
         if value is not None and value != ():
             option = option_name(key)
-            given[key] = Setting(_parse(key, value, option), option)
+            given[key] = Setting(parse_value(option, KEYS[key].parse, value), option)
     _check_model(given, environment)
     return Settings(given)
 
@@ -350,12 +350,12 @@ def _read_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Set
     for key in KEYS:
         name = variable_name(key)
         if environment.get(name):
-            yield key, Setting(_parse(key, environment[name], name), name)
+            yield key, Setting(parse_value(name, KEYS[key].parse, environment[name]), name)
 
 
 def _read_named_file(named: str) -> Iterator[tuple[str, Setting]]:
     for key, value in _read_file(Path(named), is_named=True):
-        yield key, Setting(_parse(key, value, f"{named}: {key}"), named)
+        yield key, Setting(parse_value(f"{named}: {key}", KEYS[key].parse, value), named)
 
 
 def _read_default_files(workspace: Path | None, own: Path | None) -> Iterator[tuple[str, Setting]]:
@@ -364,11 +364,18 @@ def _read_default_files(workspace: Path | None, own: Path | None) -> Iterator[tu
         for key, value in _read_file(path):
             if KEYS[key].is_personal:
                 raise _workspace_error(path, key)
-            yield key, Setting(_parse(key, value, f"{path}: {key}"), str(path), is_foreign=True)
+            yield (
+                key,
+                Setting(
+                    parse_value(f"{path}: {key}", KEYS[key].parse, value),
+                    str(path),
+                    is_foreign=True,
+                ),
+            )
     # under sudo the home may be unreadable: `os.path.exists` returns False, `Path.exists` raises
     if own is not None and os.path.exists(own):  # noqa: PTH110 # Path.exists raises there
         for key, value in _read_file(own, is_own=True):
-            yield key, Setting(_parse(key, value, f"{own}: {key}"), str(own))
+            yield key, Setting(parse_value(f"{own}: {key}", KEYS[key].parse, value), str(own))
 
 
 def _read_file(
@@ -429,10 +436,3 @@ def _check_key(key: str, path: Path) -> None:
     near = difflib.get_close_matches(key.replace("-", "_"), KEYS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
     raise ConfigError(f"{path}: unknown key {key!r}; {hint}")
-
-
-def _parse(key: str, value: object, source: str) -> Any:
-    try:
-        return KEYS[key].parse(value)
-    except ValueError as error:
-        raise ConfigError(f"{source} {error}") from error

@@ -8,7 +8,7 @@ import click
 
 from weakincentives.cli.run.digest import describe_progress, open_cache
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.state import ConfigError
+from weakincentives.cli.state import ConfigError, parse_value
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count, format_duration, parse_count
 from weakincentives.contrib.digest import (
@@ -63,10 +63,7 @@ def command(*, path: Path, tokens: str, focus: str | None, refresh: bool, as_jso
 
 
 def _parse_tokens(text: str) -> int:
-    try:
-        tokens = parse_count(text)
-    except ValueError as error:
-        raise ConfigError(f"--tokens {error}") from error
+    tokens = parse_value("--tokens", parse_count, text)
     if tokens < MIN_TOKENS:
         raise ConfigError(f"--tokens must be at least {MIN_TOKENS}: {text!r}")
     return tokens

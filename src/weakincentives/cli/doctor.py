@@ -41,7 +41,7 @@ from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
 from weakincentives.history import is_written
-from weakincentives.posix import exchange, read_regular, temporary_name
+from weakincentives.posix import exchange, open_directory, read_regular, temporary_name
 from weakincentives.redaction import redact_url
 from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
@@ -390,9 +390,9 @@ def _check_file_system(workspace: Path) -> Iterator[Check]:
 def _check_exchange(place: Path) -> Check:
     for name in "ab":
         (place / name).write_text(name)
-    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        exchange((directory, "a"), (directory, "b"))
+        with open_directory(place) as directory:
+            exchange((directory, "a"), (directory, "b"))
         promise = "apply, undo and restore never overwrite what you save meanwhile"
         return Check("files", "exchange", "ok", f"RENAME_EXCHANGE works: {promise}")
     except OSError:
@@ -400,8 +400,6 @@ def _check_exchange(place: Path) -> Check:
             os.link(place / "a", place / "c")
             detail = "no RENAME_EXCHANGE: a file is absent for a moment while it is replaced"
             return Check("files", "exchange", "absent", f"{detail}, and never overwritten")
-    finally:
-        os.close(directory)
     detail = "neither RENAME_EXCHANGE nor hard links: what you save at the moment of an apply or"
     fix = "save nothing meanwhile, or work on a local file system"
     return Check("files", "exchange", "absent", f"{detail} undo can be overwritten", fix)

@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 import click
 
 from weakincentives.cli.config import parse_hosts
+from weakincentives.cli.state import parse_value
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_duration, parse_duration
 from weakincentives.sandbox import (
@@ -88,8 +89,8 @@ def run(
 
     The exit code is 124 if it timed out, and 125 if the sandbox itself failed.
     """
-    seconds = _parse_timeout(timeout)
-    hosts = _parse_hosts(allow_host)
+    seconds = parse_value("--timeout", parse_duration, timeout)
+    hosts = parse_value("--allow-host", parse_hosts, allow_host)
     _check_workspace(workspace)
     try:
         with create_sandbox(sandbox, workspace, original=workspace, allow_hosts=hosts) as made:
@@ -162,13 +163,6 @@ def _removal_lines(found: PruneResult) -> Iterator[str]:
         yield "Nothing to remove"
 
 
-def _parse_timeout(value: str) -> float:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise click.UsageError(f"--timeout {error}") from error
-
-
 def _check_workspace(path: Path) -> None:
     try:
         path.absolute()
@@ -176,13 +170,6 @@ def _check_workspace(path: Path) -> None:
         raise click.UsageError(
             "The current directory no longer exists; name another with --workspace"
         ) from error
-
-
-def _parse_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        return parse_hosts(hosts)
-    except ValueError as error:
-        raise click.UsageError(f"--allow-host {error}") from error
 
 
 def _write(stream: Literal["stdout", "stderr"], data: bytes) -> None:

@@ -10,14 +10,17 @@ import os
 import re
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from weakincentives.cli.terminal import describe_error
-from weakincentives.posix import display_path, read_regular
+from weakincentives.posix import display_path, open_directory, read_regular
+
+T = TypeVar("T")
 
 _HISTORIES, _CALLS = "history", "calls"
 _HISTORY_LENGTH = 32
@@ -31,6 +34,18 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class ConfigError(click.UsageError):
     """A setting cannot be used; the message names its source."""
+
+
+def parse_value(source: str, parse: Callable[[Any], T], value: object) -> T:
+    """Return a value as `parse` reads it; `source` is the option, variable or key that has it.
+
+    Raises:
+        ConfigError: It is invalid.
+    """
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{source} {error}") from error
 
 
 def state_directory() -> Path:
@@ -105,8 +120,7 @@ def exclusive_lock(directory: Path) -> Generator[None, None, None]:
     Raises:
         ClickException: Another process has the lock.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with open_directory(directory) as descriptor:
         end = time.monotonic() + _LOCK_SECONDS
         while not _try_lock(descriptor):
             if time.monotonic() > end:
@@ -115,8 +129,6 @@ def exclusive_lock(directory: Path) -> Generator[None, None, None]:
                 )
             time.sleep(_LOCK_INTERVAL)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def is_locked(path: Path) -> bool:

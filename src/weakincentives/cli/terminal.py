@@ -134,6 +134,13 @@ def read_line() -> str:
     return sys.stdin.readline()
 
 
+def confirm(question: str) -> bool:
+    """Ask a question that only yes answers."""
+    discard_typeahead()
+    echo(f"{question} [y/N]: ", newline=False)
+    return read_line().strip().lower() in {"y", "yes"}
+
+
 def read_pasted_lines() -> str:
     """Return the lines that were pasted together with the line that was just read."""
     lines: list[str] = []

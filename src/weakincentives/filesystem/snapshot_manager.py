@@ -25,7 +25,7 @@ from weakincentives.filesystem.paths import InvalidPathError
 from weakincentives.filesystem.protocol import ArchivableFilesystem
 from weakincentives.posix import (
     fault_point,
-    is_temporary,
+    open_directory,
     open_regular,
     os_error,
     remove_leftovers,
@@ -42,7 +42,6 @@ NAMED, REMOVED = "manager.named", "manager.removed"
 FAULT_POINTS = (NAMED, REMOVED)
 _ZIP_SIGNATURES = frozenset({b"PK\x03\x04", b"PK\x05\x06"})  # with entries, and empty
 _DEFAULT_NAME = "wink-fs-snapshots"
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class FileIdentity(NamedTuple):
@@ -75,10 +74,8 @@ class ArchiveDirectory:
             SnapshotError: The directory cannot be used.
         """
         self._prepare()
-        with _open_directory(self._path) as directory:
-            with os.scandir(directory) as entries:
-                leftovers = [entry.name for entry in entries if is_temporary(entry.name)]
-            remove_leftovers(directory, leftovers)
+        with open_directory(self._path) as directory:
+            remove_leftovers(directory)
             hidden = temporary_name()
             os.mkdir(hidden, 0o700, dir_fd=directory)
             try:
@@ -115,7 +112,7 @@ class ArchiveDirectory:
     def sync(self, path: Path) -> None:
         """Sync the name of an archive."""
         fault_point(NAMED)
-        with _open_directory(path.parent) as directory:
+        with open_directory(path.parent) as directory:
             sync_directory(directory)
 
     def remove(self, path: Path) -> None:
@@ -177,18 +174,9 @@ def _identity_of(found: os.stat_result) -> FileIdentity:
 
 
 def _move(source: Path, target: Path, *, exclusive: bool) -> Path:
-    with _open_directory(source.parent) as old, _open_directory(target.parent) as new:
+    with open_directory(source.parent) as old, open_directory(target.parent) as new:
         rename((old, source.name), (new, target.name), exclusive=exclusive)
     return target
-
-
-@contextmanager
-def _open_directory(path: Path) -> Generator[int, None, None]:
-    descriptor = os.open(path, _DIRECTORY_FLAGS)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _check_private(path: Path) -> None:

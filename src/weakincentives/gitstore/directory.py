@@ -26,6 +26,7 @@ from weakincentives.posix import (
     AtomicFile,
     fault_point,
     is_temporary,
+    open_directory,
     open_regular,
     read_regular,
     remove_leftovers,
@@ -550,11 +551,8 @@ def sweep_directory(path: Path, names: Iterable[str]) -> None:
     """Remove temporary files of killed writers among the `names` in a directory."""
     hidden = list(filter(is_temporary, names))
     if hidden:
-        directory = os.open(path, _DIRECTORY)
-        try:
+        with open_directory(path) as directory:
             remove_leftovers(directory, hidden)
-        finally:
-            os.close(directory)
 
 
 def has_content(path: Path, data: bytes) -> bool:

@@ -8,6 +8,7 @@ from weakincentives.posix.atomic import SyncQueue as SyncQueue
 from weakincentives.posix.atomic import copy_all as copy_all
 from weakincentives.posix.atomic import copy_ownership as copy_ownership
 from weakincentives.posix.atomic import exchange as exchange
+from weakincentives.posix.atomic import open_directory as open_directory
 from weakincentives.posix.atomic import remove as remove
 from weakincentives.posix.atomic import remove_if_empty as remove_if_empty
 from weakincentives.posix.atomic import remove_leftovers as remove_leftovers

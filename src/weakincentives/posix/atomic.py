@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from weakincentives.posix.interrupts import fault_point
-from weakincentives.posix.paths import is_leftover, os_error, temporary_name
+from weakincentives.posix.paths import is_leftover, is_temporary, os_error, temporary_name
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,8 +81,7 @@ def store_file(
 
 def store_private(path: Path, data: bytes) -> None:
     """Create or replace a file that survives power loss, and that only its owner can read."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with open_directory(path.parent) as directory:
         store_file(
             directory,
             path.name,
@@ -91,8 +90,16 @@ def store_private(path: Path, data: bytes) -> None:
             durable=True,
         )
         sync_directory(directory)
+
+
+@contextmanager
+def open_directory(path: str | os.PathLike[str]) -> Generator[int, None, None]:
+    """Open a directory in a block; a link to one is followed."""
+    descriptor = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        yield descriptor
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def remove(
@@ -124,9 +131,9 @@ def remove_if_empty(directory: int, name: str) -> bool:
     return True
 
 
-def remove_leftovers(directory: int, names: Iterable[str]) -> None:
-    """Remove the temporary files among `names` whose processes have ended."""
-    for name in names:
+def remove_leftovers(directory: int, names: Iterable[str] | None = None) -> None:
+    """Remove the temporary files among `names`, by default all, whose processes have ended."""
+    for name in filter(is_temporary, os.listdir(directory) if names is None else names):
         with suppress(OSError):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if is_leftover(name, time.time() - found.st_mtime):

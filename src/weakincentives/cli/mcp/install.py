@@ -17,15 +17,14 @@ from weakincentives.cli.mcp.clients import Client, Scope, ServerCommand, is_own_
 from weakincentives.cli.mcp.config_formats import ConfigEditError
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.terminal import (
+    confirm,
     describe_error,
-    discard_typeahead,
     echo,
     escape_controls,
-    read_line,
     wants_colour,
 )
 from weakincentives.debug import mask_secrets
-from weakincentives.posix import display_path, read_regular, store_file, write_all
+from weakincentives.posix import display_path, open_directory, read_regular, store_file, write_all
 
 EXIT_NOT_CONFIRMED = 3
 _MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -174,8 +173,7 @@ def write(edit: Edit) -> None:
     try:
         mode = _PRIVATE_DIRECTORY if installation.scope == "user" else 0o777
         target.parent.mkdir(mode, parents=True, exist_ok=True)
-        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with open_directory(target.parent) as directory:
             store_file(
                 directory,
                 target.name,
@@ -183,8 +181,6 @@ def write(edit: Edit) -> None:
                 permissions=_PRIVATE_FILE if is_private else None,
                 durable=True,
             )
-        finally:
-            os.close(directory)
     except OSError as error:
         raise click.ClickException(
             f"{installation.shown} cannot be written: {describe_error(error)}"
@@ -206,21 +202,14 @@ def settle(edit: Edit, *, only_show: bool, yes: bool, as_json: bool) -> int:
     _print_diff(edit.diff())
     if only_show:
         return 0
-    if not yes and not _confirm(edit):
+    question = f"Write this to {edit.installation.shown}?"
+    if not yes and not (can_ask() and confirm(question)):
         hint = "" if can_ask() else "; --yes writes it"
         echo(f"Nothing was written{hint}.")
         return EXIT_NOT_CONFIRMED
     write(edit)
     _print_result(edit)
     return 0
-
-
-def _confirm(edit: Edit) -> bool:
-    if not can_ask():
-        return False
-    discard_typeahead()
-    echo(f"Write this to {edit.installation.shown}? [y/N]: ", newline=False)
-    return read_line().strip().lower() in {"y", "yes"}
 
 
 def _print_result(edit: Edit) -> None:

@@ -26,12 +26,13 @@ from weakincentives.cli.config import (
     Settings,
     describe_server,
     load_settings,
+    option_name,
 )
 from weakincentives.cli.run.options import Start, add_instruction, is_answered
 from weakincentives.cli.run.recovery import CopyState, compare_copy
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
-from weakincentives.cli.state import exclusive_lock, state_exclusions
+from weakincentives.cli.state import exclusive_lock, parse_value, state_exclusions
 from weakincentives.cli.steps import BY_USER, copies_by_step, find_head, parse_step
 from weakincentives.cli.terminal import shorten
 from weakincentives.cli.units import list_names
@@ -132,12 +133,10 @@ class EarlierRun:
         for key in _RECORDED_SETTINGS if is_same_model else _RECORDED_SETTINGS[:-1]:
             if options.get(key) is None and run.get(key) is not None:
                 try:
-                    given[key] = Setting(KEYS[key].parse(run[key]), source, is_foreign=True)
-                except ValueError as error:
-                    option = f"--{key.replace('_', '-')}"
-                    raise ConfigError(
-                        f"{source}: {key} {error}; choose it with {option}"
-                    ) from error
+                    found = parse_value(f"{source}: {key}", KEYS[key].parse, run[key])
+                except ConfigError as error:
+                    raise ConfigError(f"{error}; choose it with {option_name(key)}") from error
+                given[key] = Setting(found, source, is_foreign=True)
         if options.get("model") is None and isinstance(model, str) and settings["model"] != model:
             url = run.get("base_url")
             is_safe = model.partition(":")[0] in SAFE_PROVIDERS

@@ -40,6 +40,7 @@ from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.runs import copy_name, update_run
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
+from weakincentives.cli.units import pick
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review.records import read_record
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
@@ -233,18 +234,13 @@ class Job:
             "copy": copy_name(self._copy.place),
             "exclude": list(self._copy.exclude),
             "model": f"{self._adapter.name}:{self._adapter.model}",
-            "dialect": options.dialect,
+            **pick(options, "dialect", "max_tokens", "digest"),
+            **pick(options.model_options, "max_steps", "temperature", "effort", "context_window"),
             "sandbox": options.sandbox.name,
             "evaluate": options.engine,
-            "max_tokens": options.max_tokens,
-            "max_steps": options.model_options.max_steps,
-            "temperature": options.model_options.temperature,
-            "effort": options.model_options.effort,
-            "context_window": options.model_options.context_window,
             "command_timeout": options.command_seconds,
             "test_rounds": None if options.test is None else options.test.rounds,
             "deadline": options.seconds,
-            "digest": options.digest,
             "project_instructions": options.instructions,
             **options.origin,
         }

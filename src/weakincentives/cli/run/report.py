@@ -59,12 +59,12 @@ def print_start(
 ) -> None:
     """Print what is about to run, and where."""
     facts = {
-        "task": options.task,
+        **pick(options, "task", "dialect", "max_tokens"),
+        **pick(options.model_options, "effort", "temperature"),
         "attachments": [each.name for each in options.attachments],
         "workspace": str(copy.original),
         "copy": str(copy.place),
         "model": f"{adapter.name}:{adapter.model}",
-        "dialect": options.dialect,
         "sandbox": options.sandbox.name or NO_SANDBOX,
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
@@ -72,10 +72,7 @@ def print_start(
         "env": sorted(options.env),
         "test_cmd": None if options.test is None else options.test.line,
         "command_timeout_seconds": options.command_seconds,
-        "effort": options.model_options.effort,
-        "temperature": options.model_options.temperature,
         "evaluate": options.engine or NO_ENGINE,
-        "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
         "outward_links": list(copy.external_links),

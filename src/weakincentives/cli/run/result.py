@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from weakincentives.adapters import Message
 from weakincentives.cli.run.verification import TestRun
-from weakincentives.cli.units import format_count
+from weakincentives.cli.units import format_count, list_names
 from weakincentives.runtime import TokenUsage
 from weakincentives.sandbox import NetworkConnection
 from weakincentives.sandbox.allowlist import format_rule
@@ -53,8 +53,8 @@ def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
     refused = [
         f"{describe_host(each.host, each.port)} {each.refused}" for each in traffic if each.refused
     ]
-    parts = [_join(made)] if made else []
-    parts += [f"refused: {_join(refused)}"] if refused else []
+    parts = [list_names(made, _MAX_HOSTS)] if made else []
+    parts += [f"refused: {list_names(refused, _MAX_HOSTS)}"] if refused else []
     return f"network: {'; '.join(parts)}" if parts else ""
 
 
@@ -66,12 +66,6 @@ def traffic_facts(traffic: Sequence[HostTraffic]) -> list[dict[str, object]]:
 def describe_host(host: str, port: int) -> str:
     """Return a host as a rule would name it."""
     return format_rule(host, port) if host else "an invalid request"
-
-
-def _join(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_HOSTS
-    shown = ", ".join(names[:_MAX_HOSTS])
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 Outcome: TypeAlias = Literal[

@@ -17,11 +17,10 @@ import msgspec
 
 from weakincentives.contrib.digest.definitions import Outline
 from weakincentives.contrib.digest.scanner import FileNames
-from weakincentives.posix import read_regular, store_file, write_all
+from weakincentives.posix import open_directory, read_regular, store_file, write_all
 
 _FORMAT = 4  # raised whenever scanning or parsing changes, or a digest
 _MAX_FILE = 256 * 1024 * 1024  # bytes
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -156,11 +155,8 @@ class DigestCache:
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        directory = os.open(path.parent, _DIRECTORY)
-        try:
+        with open_directory(path.parent) as directory:
             store_file(directory, path.name, lambda file: write_all(file, data), permissions=0o600)
-        finally:
-            os.close(directory)
 
 
 def _find(entry: tuple[str, bytes] | None, key: str) -> bytes | None:

@@ -44,14 +44,20 @@ from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.filesystem.reproducible import CompletedFilesystem
 from weakincentives.gitstore import Repository
 from weakincentives.history import LiveTree
-from weakincentives.posix import RootedDirectory, count_processors, os_error, parent_of, remove
+from weakincentives.posix import (
+    RootedDirectory,
+    count_processors,
+    open_directory,
+    os_error,
+    parent_of,
+    remove,
+)
 from weakincentives.runtime.timeline import has_steps
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 _MIN_FILES = 2_000  # that make it worthwhile to start a process
 _MAX_BATCH = 100  # files that are copied at a time
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty after gc
 _MAX_PATH_STEPS = 1_000
 _COMMON_DIR = "commondir"
@@ -348,11 +354,8 @@ def _forget_snapshots(history: Path) -> None:
 
 def remove_place(place: Path) -> None:
     """Remove a file or directory, whatever its permissions are."""
-    directory = os.open(place.parent, _DIRECTORY_FLAGS)
-    try:
+    with open_directory(place.parent) as directory:
         remove(directory, place.name)
-    finally:
-        os.close(directory)
 
 
 def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:

@@ -46,7 +46,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.diff import Side
 from weakincentives.history import Attributes, Kept, Recovery
-from weakincentives.posix import store_file, write_all
+from weakincentives.posix import open_directory, store_file, write_all
 
 _MAX_OMISSIONS = 5
 
@@ -330,11 +330,8 @@ class Review:
             for chunk in changes.patch_chunks():
                 write_all(descriptor, chunk)
 
-        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with open_directory(target.parent) as directory:
             store_file(directory, target.name, fill, durable=True)
-        finally:
-            os.close(directory)
         return target
 
     def omissions(self, paths: Sequence[str] | None = None) -> tuple[Omission, ...]:

@@ -51,7 +51,7 @@ from weakincentives.posix import (
     Codec,
     check_time,
     fault_point,
-    is_temporary,
+    open_directory,
     parallel_map,
     remove_leftovers,
     store_file,
@@ -65,7 +65,6 @@ _MAX_BATCH_ENTRIES = 256
 ENTRY_WRITTEN, ALL_WRITTEN = "archive.entry", "archive.written"
 RENAMED, SYNCED = "archive.renamed", "archive.synced"
 FAULT_POINTS = (ENTRY_WRITTEN, ALL_WRITTEN, RENAMED, SYNCED)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def list_paths(state: SearchableFilesystem) -> list[tuple[str, str, bool]]:
@@ -269,26 +268,15 @@ def export_archive(
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
     date = (created_at or datetime.now(UTC)).astimezone(UTC).isoformat()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with error_context(path):
-        directory = os.open(path.parent, _DIRECTORY)
-        try:
-            _remove_leftovers(directory)
-            with open_earlier(previous, codec) as earlier:
-                export = _Export(fs, earlier, codec, date)
-                store_file(directory, path.name, export.write, durable=True)
-            fault_point(RENAMED)
-            sync_directory(directory)
-            fault_point(SYNCED)
-        finally:
-            os.close(directory)
+    with error_context(path), open_directory(path.parent) as directory:
+        remove_leftovers(directory)  # of killed exports
+        with open_earlier(previous, codec) as earlier:
+            export = _Export(fs, earlier, codec, date)
+            store_file(directory, path.name, export.write, durable=True)
+        fault_point(RENAMED)
+        sync_directory(directory)
+        fault_point(SYNCED)
     return len(export.files)
-
-
-def _remove_leftovers(directory: int) -> None:
-    """Remove temporary files of killed exports."""
-    with os.scandir(directory) as entries:
-        leftovers = [entry.name for entry in entries if is_temporary(entry.name)]
-    remove_leftovers(directory, leftovers)
 
 
 class _Export:

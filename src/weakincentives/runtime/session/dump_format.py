@@ -27,7 +27,7 @@ from uuid import UUID
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.archive import ArchiveError, open_archive
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
-from weakincentives.posix import fault_point, open_regular, os_error, sync_directory
+from weakincentives.posix import fault_point, open_directory, open_regular, os_error, sync_directory
 from weakincentives.runtime.session.snapshots import (
     Snapshot,
     SnapshotFormatError,
@@ -51,7 +51,6 @@ _COPY_AGAIN = "copy it again, or dump the session again"
 WRITTEN, WAITING, ARCHIVED = "dump.written", "dump.waiting", "dump.archived"
 NAMED, CLEARED = "dump.named", "dump.cleared"
 FAULT_POINTS = (WRITTEN, WAITING, ARCHIVED, NAMED, CLEARED)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DUMP_AGAIN = "dump the session again, or put the two files of one dump together"
 
@@ -385,8 +384,7 @@ def _header_at(path: Path) -> DumpHeader | None:
 @contextmanager
 def _lock_directory(path: Path) -> Generator[int, None, None]:
     """Open a directory and lock it against other writers of dumps."""
-    directory = os.open(path, _DIRECTORY)
-    try:
+    with open_directory(path) as directory:
         with suppress(OSError):  # some filesystems have no locks
             fcntl.flock(directory, fcntl.LOCK_EX)
         try:
@@ -395,5 +393,3 @@ def _lock_directory(path: Path) -> Generator[int, None, None]:
             # explicitly: a child that was forked meanwhile has the descriptor too
             with suppress(OSError):
                 fcntl.flock(directory, fcntl.LOCK_UN)
-    finally:
-        os.close(directory)
