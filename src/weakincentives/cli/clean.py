@@ -16,9 +16,9 @@ from typing import TypeAlias
 import click
 
 from weakincentives.cli import status
+from weakincentives.cli.activity import show_activity
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.run.digest import cache_directory
-from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.recovery import changed_paths, without_parents
 from weakincentives.cli.runs import (
     complete_run,
@@ -238,7 +238,7 @@ class Cleaner:
         def describe() -> str:
             return f"removing, {self._done:,} of {total:,}, {format_size(self._freed)} freed"
 
-        with LinesView().show_activity(describe):
+        with show_activity(describe):
             # the directory of a run is removed after its further copies
             for run in sorted(self._runs, key=lambda each: run_directory(each.place) == each.place):
                 loss = self._runs[run]

@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, CommandSource] = {
     "debug": CommandSource("debug", "Look at a recorded session in the browser."),
     "demo": CommandSource("demo.command", "Watch an agent fix a bug in a small project."),
     "doctor": CommandSource("doctor", "Check what is installed and what is missing."),
-    "digest": CommandSource("digest", "Print what an agent should know about a directory."),
+    "digest": CommandSource("run.digest", "Print what an agent should know about a directory."),
     "diff": CommandSource("timeline.commands", "Compare the files of two steps of a run.", "diff"),
     "export": CommandSource(
         "timeline.commands",
