@@ -5,18 +5,17 @@ Nothing changes the directory itself before that decision. `wink resume` continu
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from weakincentives.adapters import CancellationToken
 from weakincentives.cli import runs
 from weakincentives.cli.config import ConfigError, Settings, load_settings, setting_options
-from weakincentives.cli.run.action import Action, check_repository
+from weakincentives.cli.run.action import check_repository
 from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job
 from weakincentives.cli.run.lines import LinesView
@@ -24,6 +23,7 @@ from weakincentives.cli.run.model import check_options, choose_dialect, create_m
 from weakincentives.cli.run.options import (
     STANDARD_INPUT,
     Attachment,
+    RunRequest,
     Start,
     add_instruction,
     load_attachments,
@@ -51,16 +51,6 @@ Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 Settings: wink.toml, overridden by WINK_MODEL, WINK_DEADLINE and so on,
 overridden by these options.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """What to print, and what to do with the changes."""
-
-    action: Action
-    as_json: bool = False
-    quiet: bool = False
-    verbose: bool = False
 
 
 @click.command(epilog=_EPILOG)
@@ -102,39 +92,31 @@ def command(
     *,
     task: str | None,
     is_continued: bool,
-    attach: tuple[str, ...],
     workspace: Path,
-    action: Action,
     no_dump: bool,
-    record: Path | None,
-    config: str | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,
+    request: RunRequest,
 ) -> None:
     """Let a model work on TASK in a copy of a directory, then review the changes.
 
     TASK is the task in words; - reads it from standard input.
     """
-    output = OutputOptions(action, as_json=as_json, quiet=quiet, verbose=verbose)
     original = resolve_workspace(workspace)
-    attachments = load_attachments(attach, is_stdin_used=task == STANDARD_INPUT)
+    attachments = load_attachments(request.attach, is_stdin_used=task == STANDARD_INPUT)
     if is_continued:
-        if no_dump or options["exclude"]:
+        if no_dump or request.settings["exclude"]:
             option = "--no-dump" if no_dump else "--exclude"
             raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
         found = runs.find_last_run(original)
         with open_timeline(found) as timeline:
             run = EarlierRun(found, timeline)
             instruction = None if task is None else _read_task(task)
-            code = _continue_run(
-                run, instruction, original, output, config, options, attachments, record
-            )
+            code = _continue_run(run, instruction, original, request, attachments)
         raise click.exceptions.Exit(code)
     if task is None:
         raise click.UsageError("Missing argument 'TASK'; describe what to do")
-    settings = load_settings(original, file=config, environment=os.environ, options=options)
+    settings = load_settings(
+        original, file=request.config, environment=os.environ, options=request.settings
+    )
 
     @contextmanager
     def begin(view: View) -> Generator[Start, None, None]:
@@ -147,9 +129,8 @@ def command(
         _read_task(task),
         begin,
         original=original,
-        output=output,
+        request=request,
         is_recorded=not no_dump,
-        record=record,
         attachments=attachments,
     )
     raise click.exceptions.Exit(code)
@@ -171,16 +152,10 @@ def resume(
     *,
     run: str,
     instruction: str | None,
-    attach: tuple[str, ...],
     step: str | None,
     name: str | None,
     workspace: Path | None,
-    action: Action,
-    config: str | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,
+    request: RunRequest,
 ) -> None:
     """Continue a run, or begin again at any of its steps, with its session and conversation.
 
@@ -189,13 +164,12 @@ def resume(
     with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
     choose others.
     """
-    output = OutputOptions(action, as_json=as_json, quiet=quiet, verbose=verbose)
     found = runs.find_run(run, "steps")
     with open_timeline(found) as timeline:
         earlier = EarlierRun(found, timeline, step=step, branch=name)
         original = earlier.find_original(workspace)
-        attachments = load_attachments(attach)
-        code = _continue_run(earlier, instruction, original, output, config, options, attachments)
+        attachments = load_attachments(request.attach)
+        code = _continue_run(earlier, instruction, original, request, attachments)
     raise click.exceptions.Exit(code)
 
 
@@ -203,23 +177,19 @@ def _continue_run(
     run: EarlierRun,
     instruction: str | None,
     original: Path,
-    output: OutputOptions,
-    config: str | None,
-    options: Mapping[str, object],
+    request: RunRequest,
     attachments: Sequence[Attachment],
-    record: Path | None = None,
 ) -> int:
     """Continue an earlier run; return the exit code."""
     if attachments and instruction is None:
         raise click.UsageError("--attach needs an instruction; say what to do with it")
     task = run.check_instruction(instruction)
     return execute_job(
-        run.load_settings(original, config=config, options=options),
+        run.load_settings(original, config=request.config, options=request.settings),
         task,
         lambda view: run.begin(original, instruction, view),
         original=original,
-        output=output,
-        record=record,
+        request=request,
         attachments=attachments,
     )
 
@@ -230,9 +200,8 @@ def execute_job(
     begin: Callable[[View], AbstractContextManager[Start]],
     *,
     original: Path,
-    output: OutputOptions,
+    request: RunRequest,
     is_recorded: bool = True,
-    record: Path | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> int:
     """Let a model work in a copy of `original`, as `begin` returns it; return the exit code.
@@ -240,10 +209,10 @@ def execute_job(
     Replies of the user are further rounds in the same copy, session and conversation. Time,
     tokens and steps are counted again in each.
     """
-    check_repository(output.action, original)
+    check_repository(request.action, original)
     cancellation = CancellationToken()
-    view = _create_view(cancellation, output)
-    with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
+    view = _create_view(cancellation, request)
+    with create_model(settings, os.environ, request.record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
         options = replace(
             resolve_options(task, settings, dialect, original), attachments=tuple(attachments)
@@ -256,7 +225,7 @@ def execute_job(
                 options = replace(options, steps=runs.steps_path(runs.run_directory(copy.place)))
             stack.enter_context(name_copy_on_error(copy.place))
             print_start(view, copy, adapter, options)
-        report = Report(view, copy, is_silent=output.as_json)
+        report = Report(view, copy, is_silent=request.as_json)
         while True:
             job = Job(options, start, adapter, view=view, cancellation=cancellation)
             with disable_echo():
@@ -264,7 +233,7 @@ def execute_job(
                 runs.begin_run(copy.place, task=options.task, model=model, since=start.since)
                 result = job.run()
                 runs.update_run(copy.place, status=result.status, answer=result.answer)
-            ending = report.finish(result, output.action, start.since)
+            ending = report.finish(result, request.action, start.since)
             if ending.reply is None:
                 return ending.exit_code
             assert ending.state is not None
@@ -302,7 +271,7 @@ def _read_stdin() -> str:
     return task
 
 
-def _create_view(cancellation: CancellationToken, output: OutputOptions) -> View:
-    if output.as_json:
+def _create_view(cancellation: CancellationToken, request: RunRequest) -> View:
+    if request.as_json:
         return JsonView(cancellation.cancel)
-    return View() if output.quiet else LinesView(is_verbose=output.verbose)
+    return View() if request.quiet else LinesView(is_verbose=request.verbose)

@@ -4,11 +4,11 @@ An attached text is quoted in the message after the task; a picture is sent as a
 line in the message names it.
 """
 
+import functools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -20,8 +20,8 @@ from weakincentives.adapters import (
     RunOptions,
     UserMessage,
 )
-from weakincentives.cli.config import Settings, describe_server, setting_options
-from weakincentives.cli.run.action import action_options
+from weakincentives.cli.config import KEYS, Settings, describe_server, setting_options
+from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.sandbox import (
     NO_COMMANDS,
     RunSandbox,
@@ -34,6 +34,7 @@ from weakincentives.cli.state import ConfigError
 from weakincentives.contrib.digest.budget import format_size, quote_path
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.handlers.binary import parse_picture
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.prompt import Media, quote_data
@@ -50,12 +51,6 @@ MAX_PICTURE = 5 * 1024 * 1024
 MAX_PICTURES = 20
 """Pictures of one task."""
 _TAG = "attachment"
-_PICTURES = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
-    (re.compile(rb"GIF8[79]a"), "image/gif"),
-    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +121,14 @@ def add_attachments(
 
 def _create_attachment(path: str, data: bytes) -> Attachment:
     name = "standard input" if path == STANDARD_INPUT else path
-    kind = next((kind for magic, kind in _PICTURES if magic.match(data)), None)
-    if kind is not None:
+    picture = parse_picture(data)
+    if picture is not None and picture.width is not None:
         if len(data) > MAX_PICTURE:
             raise ConfigError(
                 f"--attach: the picture is larger than {format_size(MAX_PICTURE)}: {name!r};"
                 " make it smaller"
             )
-        return Attachment(name, data, kind)
+        return Attachment(name, data, picture.media_type)
     if data.startswith(b"%PDF-"):
         raise ConfigError(
             f"--attach: PDF is not supported: {name!r}; convert it, for example with pdftotext"
@@ -215,6 +210,22 @@ class JobOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What the user asked for with the options of `wink run` and `wink resume`."""
+
+    settings: Mapping[str, object]
+    """Options that are settings, by their names."""
+    action: Action
+    attach: tuple[str, ...] = ()
+    config: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    record: Path | None = None
+    """Where the conversation is recorded, to be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """How a round begins: a locked copy, a session, and what was before."""
 
@@ -254,7 +265,16 @@ def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ..
 
 
 def run_options(command: F) -> F:
-    """Add the options that `wink run` and `wink resume` share."""
+    """Add the options that `wink run` and `wink resume` share, which get them as one `request`."""
+
+    @functools.wraps(command)
+    def parse(**options: Any) -> Any:
+        given = {name: options.pop(name) for name in KEYS if name in options}
+        names = [each.name for each in fields(RunRequest) if each.name in options]
+        request = RunRequest(given, **{name: options.pop(name) for name in names})
+        return command(request=request, **options)
+
+    found: Any = parse
     options = (
         click.option(
             "--attach",
@@ -277,8 +297,8 @@ def run_options(command: F) -> F:
         ),
     )
     for option in reversed(options):
-        command = option(command)
-    return command
+        found = option(found)
+    return found
 
 
 def resolve_options(

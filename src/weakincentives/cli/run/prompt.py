@@ -9,7 +9,7 @@ configuration names: besides what `GitRunner` switches off, no filters and no su
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -176,7 +176,6 @@ _INHERITED = ("HOME", "XDG_CONFIG_HOME")  # the user's own configuration: which 
 _SETTINGS = {"core.attributesFile": os.devnull}
 _VARIABLES = {"GIT_OPTIONAL_LOCKS": "0"}
 _FILTER_KEYS = ("clean", "smudge", "process")
-_PATH_FIELD = {"1": 8, "u": 10}  # the number of the path among the fields of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,22 +212,19 @@ def read_repository(directory: Path, environment: Mapping[str, str]) -> Reposito
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(directory):  # noqa: PTH118 # the prefix may be empty
         return None
     filters = _filter_settings(git)
-    status = None
-    if filters is not None:
-        status = _run(replace(git, settings={**_SETTINGS, **filters}), *_STATUS)
-    return _read_head(git) if status is None else _parse_status(status, prefix)
+    if filters is None:
+        return _read_head(git)
+    # each entry has two letters, a space and a path below the top of the repository
+    listed = _run(replace(git, settings={**_SETTINGS, **filters}), *_STATUS)
+    if listed is None:
+        return _read_head(git)
+    entries = (f"{each[:3]}{each[3:].removeprefix(prefix)}" for each in listed.split("\0")[:-1])
+    return replace(_read_head(git), changes=tuple(entries))
 
 
 _STATUS = (
-    "status",
-    "--porcelain=v2",
-    "--branch",
-    "-z",
-    "--no-renames",
-    "--untracked-files=normal",
-    "--ignore-submodules=all",
-    "--",
-    ".",
+    *("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal"),
+    *("--ignore-submodules=all", "--", "."),
 )
 
 
@@ -242,9 +238,9 @@ def _run(git: GitRunner, *arguments: str) -> str | None:
 
 def _read_head(git: GitRunner) -> RepositoryState:
     """Return the state without the changes, which take long in a large repository."""
-    branch = (_run(git, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD").strip()
-    commit = (_run(git, "rev-parse", "--short=7", "HEAD") or "").strip()
-    return RepositoryState(None if branch == "HEAD" else branch, commit or None, None)
+    branch = (_run(git, "symbolic-ref", "--quiet", "--short", "HEAD") or "").strip()
+    commit = (_run(git, "rev-parse", "--short=7", "--verify", "HEAD") or "").strip()
+    return RepositoryState(branch or None, commit or None, None)
 
 
 def _filter_settings(git: GitRunner) -> Mapping[str, str] | None:
@@ -263,31 +259,6 @@ def _filter_settings(git: GitRunner) -> Mapping[str, str] | None:
     }
     settings = {f"filter.{name}.{key}": "" for name in names for key in _FILTER_KEYS}
     return settings | {f"filter.{name}.required": "false" for name in names}
-
-
-def _parse_status(text: str, prefix: str) -> RepositoryState:
-    lines = text.split("\0")
-    headers: dict[str, str] = {}
-    for line in lines:
-        if line.startswith("# "):
-            name, _, value = line.removeprefix("# ").partition(" ")
-            headers[name] = value
-    branch, commit = headers.get("branch.head", ""), headers.get("branch.oid", "")
-    return RepositoryState(
-        None if branch in ("", "(detached)") else branch,
-        None if commit in ("", "(initial)") else commit[:7],
-        tuple(_changes(lines, prefix)),
-    )
-
-
-def _changes(lines: Sequence[str], prefix: str) -> Iterator[str]:
-    for line in lines:
-        kind, _, rest = line.partition(" ")
-        if kind == "?":
-            yield f"?? {rest.removeprefix(prefix)}"
-        elif kind in _PATH_FIELD:
-            fields = line.split(" ", _PATH_FIELD[kind])
-            yield f"{fields[1].replace('.', ' ')} {fields[-1].removeprefix(prefix)}"
 
 
 _MAX_CHANGES = 20
