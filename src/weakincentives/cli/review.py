@@ -19,7 +19,7 @@ from weakincentives.cli.runs import complete_run, find_run, note_changes, place_
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.status import list_runs, print_runs, print_total
 from weakincentives.cli.terminal import describe_error, echo
-from weakincentives.cli.units import format_count
+from weakincentives.cli.units import format_count, pick
 from weakincentives.contrib.review import (
     Applied,
     CommitError,
@@ -123,10 +123,8 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
             reverted = review.undo(partial=True, merge=merge) if undo else review.recover()
     except ConflictError as error:
         if as_json:
-            conflicts = [str(each) for each in error.conflicts]
-            _print_json(
-                review, "conflict", conflicts=conflicts, kept=describe_kept_paths(error.kept)
-            )
+            conflicts = list(map(str, error.conflicts))
+            _print_json(review, "conflict", error.kept, conflicts=conflicts)
         else:
             echo(f"wink: {error}")
             _print_undo_commands(review, (*error.conflicts, *error.kept) if undo else ())
@@ -135,14 +133,9 @@ def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
         raise _failure(error) from error
     is_partial = undo and bool(reverted.kept)
     if as_json:
-        _print_json(
-            review,
-            "undone-partly" if is_partial else "undone",
-            paths=list(reverted.paths),
-            merged=list(reverted.merged),
-            commit=commit or None,
-            kept=describe_kept_paths(reverted.kept),
-        )
+        outcome = "undone-partly" if is_partial else "undone"
+        facts = pick(reverted, "paths", "merged")
+        _print_json(review, outcome, reverted.kept, **facts, commit=commit or None)
     elif undo and not is_interrupted:
         if commit:
             echo(f"The commit {commit[:10]} was removed from its branch.")
@@ -229,11 +222,10 @@ def _list_runs(workspace: Path | None, *, as_json: bool) -> None:
         print_total(runs)
 
 
-def _print_json(review: Review, result: str, **facts: object) -> None:
-    data = {
-        "result": result,
-        "place": str(review.copy.place),
-        "original": str(review.copy.original),
-        **facts,
-    }
-    click.echo(json.dumps(data))
+def _print_json(
+    review: Review, result: str, kept: Sequence[Kept] | None = None, **facts: object
+) -> None:
+    data = {"result": result, **pick(review.copy, "place", "original"), **facts}
+    if kept is not None:
+        data["kept"] = describe_kept_paths(kept)
+    click.echo(json.dumps(data, default=str))

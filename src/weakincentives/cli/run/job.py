@@ -55,7 +55,6 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     POSIX_LIMITS,
     HostFilesystem,
-    ReadableFilesystem,
 )
 from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.prompt import Prompt
@@ -414,38 +413,22 @@ class Job:
             messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,
             tests=tuple(self._tests),
-            traffic=tuple(count_traffic(self._session[NetworkConnection].all())),
         )
 
     def _dump(self, result: JobResult, filesystem: HostFilesystem) -> JobResult:
         """Write the dump; if that fails, the user must not lose the changes."""
-        directory = self._options.dump
+        directory, left_out = self._options.dump, self._reproducible
         if directory is None:
             return result
-        with self._view.show_activity(lambda: "writing the dump"):
-            path, problem = self._write_dump(directory, filesystem)
-        return replace(result, dump=path, dump_error=problem)
-
-    def _write_dump(
-        self, directory: Path, filesystem: HostFilesystem
-    ) -> tuple[Path | None, str | None]:
-        """Return the path of the dump, or why there is none."""
         try:
-            try:
-                state = self._sources(filesystem)
-                return dump_session_tree(self._session, directory, state), None
-            except PermissionError:
-                # a snapshot also reads files that their owner cannot read
+            with self._view.show_activity(lambda: "writing the dump"):
                 filesystem.invalidate()  # a person may have edited the copy
-                view = filesystem.view(filesystem.snapshot(tag="dumped state"))
-                return dump_session_tree(self._session, directory, self._sources(view)), None
+                # a snapshot also has the files that their owner cannot read
+                files = filesystem.view(filesystem.snapshot(tag="dumped state"))
+                state = files if left_out is None else SourceFilesystem(files, left_out)
+                return replace(result, dump=dump_session_tree(self._session, directory, state))
         except (WinkError, OSError, ValueError) as error:
-            return None, _describe(error)
-
-    def _sources(self, filesystem: ReadableFilesystem) -> ReadableFilesystem:
-        """Return the files to dump."""
-        left_out = self._reproducible
-        return filesystem if left_out is None else SourceFilesystem(filesystem, left_out)
+            return replace(result, dump_error=_describe(error))
 
 
 def _describe(error: BaseException) -> str:
