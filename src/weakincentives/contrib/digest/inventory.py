@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import takewhile
-from typing import Self
 
 import msgspec
 
@@ -246,27 +245,18 @@ def take_inventory(
     found.snapshot = state
     if tree is not None and cache is not None and walk.is_readable:
         with suppress(UnicodeEncodeError):  # a name that is not UTF-8
-            cache.keep_inventory(_key(tree), msgspec.msgpack.encode(_Stored.of(found)))
+            cache.keep_inventory(_key(tree), _encode(found))
     return found
 
 
-class _Stored(msgspec.Struct, array_like=True):
-    """What is cached of an inventory."""
+_Stored = tuple[list[tuple[str, int]], list[str], list[str], int, list[str], dict[str, str]]
+"""What is cached of an inventory: its files, and the fields up to `hashes`."""
 
-    files: list[tuple[str, int]]
-    directories: Sequence[str]
-    ignored: Sequence[str]
-    links: int
-    warnings: list[str]
-    hashes: dict[str, str]
 
-    @classmethod
-    def of(cls, found: Inventory) -> Self:
-        """Return what is stored of an inventory."""
-        files = [(each.path, each.size) for each in found.files]
-        return cls(
-            files, found.directories, found.ignored, found.links, found.warnings, found.hashes
-        )
+def _encode(found: Inventory) -> bytes:
+    files = [(each.path, each.size) for each in found.files]
+    rest = (found.directories, found.ignored, found.links, found.warnings, found.hashes)
+    return msgspec.msgpack.encode((files, *rest))
 
 
 def _key(tree: str) -> str:
@@ -280,18 +270,11 @@ def _find_cached(
     if data is None:
         return None
     try:
-        stored = msgspec.msgpack.decode(data, type=_Stored)
+        files, places, ignored, links, warnings, hashes = msgspec.msgpack.decode(data, type=_Stored)
     except msgspec.MsgspecError:
         return None
-    found = Inventory(
-        filesystem,
-        [SourceFile(path, size) for path, size in stored.files],
-        stored.directories,
-        stored.ignored,
-        stored.links,
-        stored.warnings,
-        stored.hashes,
-    )
+    listed = [SourceFile(path, size) for path, size in files]
+    found = Inventory(filesystem, listed, places, ignored, links, warnings, hashes)
     _index(found)
     return found
 

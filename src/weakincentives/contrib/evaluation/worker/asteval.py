@@ -13,7 +13,7 @@ import asteval  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from weakincentives.contrib.evaluation import driver
 from weakincentives.contrib.evaluation.worker import python
-from weakincentives.contrib.evaluation.worker.session import Host
+from weakincentives.contrib.evaluation.worker.server import Host
 
 MODULES = python.MODULES
 start: Callable[[Mapping[str, Any]], None] = python.start

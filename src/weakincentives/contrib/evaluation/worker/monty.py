@@ -27,7 +27,7 @@ from pydantic_monty import (
 )
 
 from weakincentives.contrib.evaluation.driver import FILE, describe_error
-from weakincentives.contrib.evaluation.worker.session import Host
+from weakincentives.contrib.evaluation.worker.server import Host
 
 MODULES = ()
 

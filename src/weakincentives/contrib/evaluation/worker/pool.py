@@ -75,7 +75,7 @@ class WorkerProgram:
     """What the workers of a pool run.
 
     Args:
-        module: The module with the program; see `session`.
+        module: The module with the program; see `server`.
         directories: Where its third-party packages are.
         is_reusable: Whether a worker serves more than one evaluation.
         starts_processes: Whether a worker starts other processes before it runs code.

@@ -19,7 +19,7 @@ from typing import Any
 
 from weakincentives.contrib.evaluation import driver
 from weakincentives.contrib.evaluation.worker.confinement import limit_memory
-from weakincentives.contrib.evaluation.worker.session import Host
+from weakincentives.contrib.evaluation.worker.server import Host
 from weakincentives.contrib.evaluation.worker.workspace import Workspace, connect
 
 MODULES = (

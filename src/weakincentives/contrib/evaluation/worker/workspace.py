@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
-from weakincentives.contrib.evaluation.worker.session import Host
+from weakincentives.contrib.evaluation.worker.server import Host
 
 _CODES: dict[type[OSError], int] = {
     FileNotFoundError: errno.ENOENT,
