@@ -187,6 +187,21 @@ def test_003_subclass_creates_its_backend_from_its_own_arguments(tmp_path: Path)
     assert section.filesystem.exists("src/main.py")
 
 
+def test_shared_tools_of_a_section_with_a_session_reject_calls_from_another():
+    session = Session()
+    with Mounted(session=session, mounts=(HostMount("src"),)) as section:
+        ls = section.tools[0]
+        handler: Any = ls.handler
+        ours = ToolContext(None, None, None, session)
+        assert "main.py" in handler(ls.parse({"path": "src"}), context=ours).message
+        for files in (None, section.filesystem):
+            other = ToolContext(None, None, None, Session(), filesystem=files)
+            with pytest.raises(ToolValidationError, match="another session"):
+                handler(ls.parse({}), context=other)
+    with Mounted() as section:
+        assert section.tools == FILESYSTEM_TOOLS
+
+
 def test_003_resuming_with_a_different_backend(tmp_path: Path):
     session = Session()
     with HostWorkspaceSection(session=session) as section:

@@ -11,7 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Dialect, Handler, ToolSettings
+from weakincentives.contrib.tools.context import (
+    DEFAULT_SETTINGS,
+    Dialect,
+    Handler,
+    SpecHandler,
+    ToolSettings,
+)
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.projection import ProjectedFiles, ProjectionUpdater
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
@@ -174,7 +180,8 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
                 listing a large workspace takes too long, those that are changed.
             snapshot_dir: The directory for the archives of `snapshots`.
             template: A text to use instead of the guidance.
-            tools: Tools to use instead of those of the dialect.
+            tools: Tools to use instead of those of the dialect; for a session, those of the suite
+                are bound to it.
             children: The sections below it.
             enabled: Returns whether the section is part of the prompt.
             accepts_overrides: Whether a stored text may replace its own.
@@ -215,7 +222,11 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
         self._reports: tuple[MountReport, ...] = ()
         self._reset_error: Exception | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        offered = self._create_tools() if tools is None else tools
+        offered = (
+            self._create_tools()
+            if tools is None
+            else tuple(map(self._bind_tool, check_items(owner, "tools", tools, Tool[Any, Any])))
+        )
         try:
             if session is not None or mounts:
                 self._open()
@@ -323,6 +334,13 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
             binding=self.bind_context,
             extra_handlers=self._extra_handlers,
         )
+
+    def _bind_tool(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
+        """Return a shared tool of the suite as one for the section's session, if it has one."""
+        handler = tool.handler
+        if self._session is None or not isinstance(handler, SpecHandler):
+            return tool
+        return replace(handler, binding=self.bind_context).build_tool()
 
     def _render_guidance(self) -> str:
         dialect = create_dialect(self._dialect, handlers={**HANDLERS, **self._extra_handlers})
