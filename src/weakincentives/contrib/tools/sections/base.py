@@ -340,7 +340,7 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
         handler = tool.handler
         if self._session is None or not isinstance(handler, SpecHandler):
             return tool
-        return replace(handler, binding=self.bind_context).build_tool()
+        return replace(tool, handler=replace(handler, binding=self.bind_context))
 
     def _render_guidance(self) -> str:
         dialect = create_dialect(self._dialect, handlers={**HANDLERS, **self._extra_handlers})
