@@ -30,9 +30,9 @@ from weakincentives.sandbox import (
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.cgroup import SandboxLimits
 from weakincentives.sandbox.host import HostSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
-from weakincentives.sandbox.limits import SandboxLimits
 
 LIMITS = SandboxLimits(memory=256 * 1024**2, processes=64, file_size=16 * 1024**2)
 SECRET = "the key of a provider"

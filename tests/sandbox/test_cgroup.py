@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.sandbox import BubblewrapSandbox, cgroup
-from weakincentives.sandbox.cgroup import ControlGroups, find_hierarchies
-from weakincentives.sandbox.limits import SandboxLimits
+from weakincentives.sandbox.cgroup import ControlGroups, SandboxLimits, find_hierarchies
 
 LIMITS = SandboxLimits(memory=2**28, processes=32).groups()
 

@@ -7,6 +7,7 @@ from weakincentives.sandbox.background import (
     PollResult,
 )
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.container import (
     BUILT_IMAGE,
     DEFAULT_IMAGE,
@@ -20,7 +21,6 @@ from weakincentives.sandbox.container import (
     pull_image,
 )
 from weakincentives.sandbox.landlock import LandlockSandbox
-from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.local import LocalSandbox
 from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.podman import PodmanSandbox

@@ -157,13 +157,7 @@ class CommandSandbox(ABC, Generic[_Process]):
         """Return the command to start instead of `command`, which is to run in `cwd`."""
 
     @abstractmethod
-    def _launch(
-        self,
-        confined: "ConfinedCommand",
-        cwd: str,
-        max_output: int,
-        listener: OutputListener | None,
-    ) -> _Process:
+    def _launch(self, confined: "ConfinedCommand") -> _Process:
         """Start a command."""
 
     @abstractmethod
@@ -178,9 +172,7 @@ class CommandSandbox(ABC, Generic[_Process]):
         """Return whether a command can connect to what another one serves on localhost."""
         return True
 
-    def _check(
-        self, confined: "ConfinedCommand", process: _Process, cwd: str, *, timed_out: bool
-    ) -> None:
+    def _check(self, confined: "ConfinedCommand", process: _Process, *, timed_out: bool) -> None:
         """Raise if there is no result."""
         del timed_out
         if process.report.confinement_error:
@@ -190,7 +182,7 @@ class CommandSandbox(ABC, Generic[_Process]):
                 f" {problem}{confined.advice}"
             )
         if process.report.error_number < 0:
-            raise os_error(-process.report.error_number, cwd)
+            raise os_error(-process.report.error_number, confined.cwd)
 
     def _exit_code(self, status: int) -> int:
         """Return the exit code, negative for the number of a signal."""
@@ -217,29 +209,24 @@ class CommandSandbox(ABC, Generic[_Process]):
         """Run a command to its end."""
         self._check_open()
         with closing(self._confine(command, cwd)) as confined:
-            listener = None if on_output is None else confined.listen(on_output)
+            confined.cwd, confined.max_output = cwd, max_output
+            confined.listener = None if on_output is None else confined.listen(on_output)
             until = self._clock() + seconds
-            with self._start(confined, cwd, max_output, listener) as process:
+            with self._start(confined) as process:
                 on_start(process)
                 timed_out = not process.serve(until, self._clock) and process.report.status is None
             if self._is_closed:
                 argv = command.argv
                 raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
-            self._check(confined, process, cwd, timed_out=timed_out)
+            self._check(confined, process, timed_out=timed_out)
         result = self._create_result(command.argv, process, timed_out=timed_out)
         return replace(result, connections=confined.connections)
 
     @contextmanager
-    def _start(
-        self,
-        confined: "ConfinedCommand",
-        cwd: str,
-        max_output: int,
-        listener: OutputListener | None,
-    ) -> Generator[_Process, None, None]:
+    def _start(self, confined: "ConfinedCommand") -> Generator[_Process, None, None]:
         """Start a command; on exit, stop it and everything it started."""
         with self._watch_files():
-            process = self._launch(confined, cwd, max_output, listener)
+            process = self._launch(confined)
             try:
                 with self._idle:
                     self._running[process] = get_ident()
@@ -287,6 +274,9 @@ class ConfinedCommand:
     def __init__(self, command: Command, port: ProxyPort | None = None) -> None:
         """Start `command` as it is; `port` is the port of its proxy."""
         self.command: Command = command
+        self.cwd: str = "."
+        self.max_output: int = DEFAULT_MAX_OUTPUT
+        self.listener: OutputListener | None = None
         self._port = port
 
     @property

@@ -1,4 +1,4 @@
-"""Control groups: limits on the memory and the processes of a sandbox, in v1, v2 and hybrid.
+"""Limits of a sandbox, and control groups for its memory and processes, in v1, v2 and hybrid.
 
 A group can be created where the host lets this process write to a hierarchy that has the
 controller: as root, or where a service manager has delegated a subtree. Elsewhere there is
@@ -8,8 +8,9 @@ none, and a sandbox reports that it cannot promise the limit.
 import atexit
 import os
 import re
+import resource
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,40 @@ _NO_SWAP = "memory.swap.max"
 
 _busy: set[Path] = set()
 """Groups of closed sandboxes that could not be removed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """Limits for all commands of a sandbox together, where the host has control groups for us.
+
+    Elsewhere they are resource limits, which hold for each process and, for processes, for the
+    user; the sandbox reports which of both is the case.
+
+    Args:
+        memory: Bytes of memory.
+        processes: Number of processes and threads.
+        file_size: Bytes in a file that a command writes.
+    """
+
+    memory: int = 1024**3
+    processes: int = 256
+    file_size: int = 8 * 1024**3
+
+    def groups(self) -> dict[str, int]:
+        """Return the limits for control groups."""
+        return {"memory": self.memory, "pids": self.processes}
+
+    def resources(self, *, without: Collection[str] = ()) -> tuple[tuple[int, int], ...]:
+        """Return the resource limits, except for what these control groups limit."""
+        limits = [(resource.RLIMIT_FSIZE, self.file_size)]
+        if "memory" not in without:
+            limits.append((resource.RLIMIT_DATA, self.memory))
+        if "pids" not in without:
+            limits.append((resource.RLIMIT_NPROC, self.processes))
+        return tuple(limits)
+
+
+DEFAULT_SANDBOX_LIMITS = SandboxLimits()
 
 
 @dataclass(frozen=True, slots=True)

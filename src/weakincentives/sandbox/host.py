@@ -22,17 +22,14 @@ from weakincentives.posix import (
     remove_tree,
 )
 from weakincentives.sandbox.base import CommandSandbox, ConfinedCommand
-from weakincentives.sandbox.cgroup import ControlGroups
+from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, ControlGroups, SandboxLimits
 from weakincentives.sandbox.command import (
     Command,
     Confinement,
 )
-from weakincentives.sandbox.import_hook import write_import_hook
 from weakincentives.sandbox.launcher import Launcher
-from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import (
-    OutputListener,
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.seccomp import is_supported
@@ -201,10 +198,17 @@ class HostSandbox(CommandSandbox[CommandProcess]):
     # --- shared steps ---
 
     def _write_import_hook(self, seen_at: str) -> Path | None:
+        """Write a module that makes Python import the copy, which commands find at `seen_at`.
+
+        A virtual environment outside the workspace may have an editable install of the original.
+        It cannot be changed, so every Python that a command starts loads this module, found by
+        `PYTHONPATH`: it makes the paths into the original lead to the copy.
+        """
         if self._original is None:
             return None
         directory = self._environment.create_directory("python")
-        write_import_hook(directory, original=self._original, copy=seen_at)
+        text = f"ORIGINAL, COPY = {self._original!r}, {seen_at!r}\n{_IMPORT_HOOK}"
+        (directory / "sitecustomize.py").write_text(text, encoding="utf-8")
         return directory
 
     def _add_import_hook(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -217,12 +221,11 @@ class HostSandbox(CommandSandbox[CommandProcess]):
     def _watch_files(self) -> AbstractContextManager[None]:
         return self._filesystem.changed_by_others(confined=self._confines_changes)
 
-    def _launch(
-        self, confined: ConfinedCommand, cwd: str, max_output: int, listener: OutputListener | None
-    ) -> CommandProcess:
-        directory = self._filesystem.open_directory(cwd)
+    def _launch(self, confined: ConfinedCommand) -> CommandProcess:
+        directory = self._filesystem.open_directory(confined.cwd)
+        how = confined.max_output, confined.listener
         try:
-            return CommandProcess(self._launcher, confined.command, directory, max_output, listener)
+            return CommandProcess(self._launcher, confined.command, directory, *how)
         except OSError as error:
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         finally:
@@ -232,9 +235,9 @@ class HostSandbox(CommandSandbox[CommandProcess]):
         self._filesystem.invalidate()
 
     def _check(
-        self, confined: ConfinedCommand, process: CommandProcess, cwd: str, *, timed_out: bool
+        self, confined: ConfinedCommand, process: CommandProcess, *, timed_out: bool
     ) -> None:
-        super()._check(confined, process, cwd, timed_out=timed_out)
+        super()._check(confined, process, timed_out=timed_out)
         if not timed_out and not process.is_stopped:
             confined.check(process)
 
@@ -333,3 +336,84 @@ def open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostF
             f"Commands would change a read-only filesystem: {filesystem.root!r}"
         )
     return filesystem
+
+
+# for any Python 3; an error in it would be printed by every command
+_IMPORT_HOOK = r'''
+import os
+import sys
+
+
+def moved(path):
+    """Return the path in the copy for one in the original; any other value as it is."""
+    if isinstance(path, str) and path.startswith("/"):
+        for each in (path, os.path.realpath(path)):  # a link may lead to the original
+            if (each + "/").startswith(ORIGINAL + "/"):
+                there = COPY + each[len(ORIGINAL):]
+                # an environment may not be in the copy; what a command has removed stays removed
+                return there if os.path.exists(there) or "/site-packages" not in there else path
+    return path
+
+
+def move_items(values):
+    """Change the paths in a list, or in the values of a dictionary."""
+    keys = range(len(values)) if isinstance(values, list) else list(values)
+    for key in keys:
+        if isinstance(values[key], (dict, list)):
+            move_items(values[key])
+        else:
+            values[key] = moved(values[key])
+
+
+def move_attributes(owner):
+    for value in list(getattr(owner, "__dict__", {}).values()):
+        if isinstance(value, (dict, list)):
+            move_items(value)
+
+
+def missing_entries(directory):
+    """Return the paths in .pth files that site has left out, because they do not exist here."""
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".pth"):
+            with open(os.path.join(directory, name), errors="surrogateescape") as lines:
+                for line in lines:
+                    path = moved(line.rstrip())
+                    if path != line.rstrip() and os.path.isdir(path):
+                        yield path
+
+
+def redirect():
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != HERE]
+    move_items(sys.path)
+    for directory in list(sys.path):
+        if os.path.basename(directory) in ("site-packages", "dist-packages"):
+            try:
+                sys.path += [each for each in missing_entries(directory) if each not in sys.path]
+            except OSError:
+                pass
+    # the finders of editable installs
+    for name, module in list(sys.modules.items()):
+        if "editable" in name:
+            move_attributes(module)
+    for finder in sys.meta_path:
+        if "editable" in getattr(finder, "__module__", "") + type(finder).__module__:
+            move_attributes(finder)
+
+
+def load_next():
+    """Import the sitecustomize module that this one hides, if there is one."""
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+    finally:
+        if own is not None:
+            sys.modules.setdefault("sitecustomize", own)
+
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+redirect()
+load_next()
+'''

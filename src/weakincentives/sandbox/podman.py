@@ -34,7 +34,6 @@ from weakincentives.sandbox.host import open_workspace
 from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.protocol import (
     ConnectionListener,
-    OutputListener,
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.proxy import ProxySettings
@@ -188,23 +187,21 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
         files = self._host_files  # those in the container trust nothing
         return nullcontext() if files is None else files.changed_by_others()
 
-    def _launch(
-        self, confined: ConfinedCommand, cwd: str, max_output: int, listener: OutputListener | None
-    ) -> ContainerCommand:
+    def _launch(self, confined: ConfinedCommand) -> ContainerCommand:
         assert isinstance(confined, _ContainedCommand)
-        directory = normalize_path(cwd)
-        return ContainerCommand(confined.client, confined.command, directory, max_output, listener)
+        how = normalize_path(confined.cwd), confined.max_output, confined.listener
+        return ContainerCommand(confined.client, confined.command, *how)
 
     def _handle_unfinished(self) -> None:
         self._container.kill()
 
     def _check(
-        self, confined: ConfinedCommand, process: ContainerCommand, cwd: str, *, timed_out: bool
+        self, confined: ConfinedCommand, process: ContainerCommand, *, timed_out: bool
     ) -> None:
         process.check()
         if process.report.error_number < 0:
-            self._filesystem.list(cwd)  # raises the reason
-        super()._check(confined, process, cwd, timed_out=timed_out)
+            self._filesystem.list(confined.cwd)  # raises the reason
+        super()._check(confined, process, timed_out=timed_out)
 
 
 class _ContainedCommand(ConfinedCommand):
