@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import escapes
 from scripts.steps import ROOT
+from tests.safety import escapes
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox, find_bubblewrap
 
 ISOLATED = ("bubblewrap", "bubblewrap with an allow-list", "landlock")
@@ -47,7 +47,7 @@ def test_an_escape_works_where_nothing_stops_it(escape: escapes.Escape) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
 def test_nobody_gets_out_either() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.escapes", "--as-nobody"],
+        [sys.executable, "-m", "tests.safety.escapes", "--as-nobody"],
         capture_output=True,
         text=True,
         cwd=ROOT,

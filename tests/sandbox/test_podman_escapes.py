@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import escapes
+from tests.safety import escapes
 from weakincentives.sandbox import PodmanSandbox
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts import evaluate_attacks as attacks
-from scripts.escapes import SECRET
-from scripts.hostile_code import ESCAPES, HOGS, REACHED, STOLEN
+from tests.safety import evaluate_attacks as attacks
+from tests.safety.escapes import SECRET
+from tests.safety.hostile_code import ESCAPES, HOGS, REACHED, STOLEN
 from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
 
 QUICK_HOGS = ("loop that catches everything", "growing list", "output flood")
@@ -16,7 +16,7 @@ NOT_IN_CPYTHON = {
 }
 """Ways to internals that end before them in CPython too; all others show that the code works."""
 LIMITS = EvalLimits(max_seconds=1.0)
-"""Short, because most hogs use all of it; `scripts.evaluate_attacks` gives them five seconds."""
+"""Short, because most hogs use all of it; `evaluate_attacks` gives them five seconds."""
 
 
 def check_hog(arena: attacks.Arena, name: str, idle: list[str]) -> None:

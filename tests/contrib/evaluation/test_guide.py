@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 
 from scripts import evaluate_programs
-from scripts.hostile_code import ESCAPES, HOGS
 from scripts.steps import ROOT
+from tests.safety.hostile_code import ESCAPES, HOGS
 from weakincentives.contrib.evaluation import (
     DEFAULT_ENGINE,
     DEFAULT_EVAL_LIMITS,

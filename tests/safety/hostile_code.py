@@ -3,7 +3,7 @@
 The same code is tried in every engine; where a language lacks something, the attempt ends there.
 A way out prints a marker once it has got hold of something, built from two halves so that the
 source line in an error message does not contain it. `{home}`, `{directory}`, `{port}`, `{pid}`
-and `{variable}` stand for things outside the workspace (see `scripts.escapes`); in the workspace
+and `{variable}` stand for things outside the workspace (see `escapes`); in the workspace
 `link` leads to a secret file and `out` to the directory outside.
 """
 

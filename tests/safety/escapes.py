@@ -1,6 +1,6 @@
 """The escape table: every way out of a sandbox that we know, tried in each of them.
 
-    python -m scripts.escapes [--json]
+    python -m tests.safety.escapes [--json]
 
 Each attempt is a program that runs as a command of the sandbox and tries to do harm; what it
 achieved is judged from outside. The bare host is there to show that an attempt works where
@@ -582,7 +582,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     results = {"root" if os.getuid() == 0 else "user": table(tuple(SANDBOXES))}
     if os.getuid() == 0:
-        command = [sys.executable, "-m", "scripts.escapes", "--as-nobody"]
+        command = [sys.executable, "-m", "tests.safety.escapes", "--as-nobody"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         results["nobody"] = json.loads(done.stdout)
     if "--json" in arguments:

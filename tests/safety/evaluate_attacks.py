@@ -1,6 +1,6 @@
 """The attack table of `evaluate_python`: hogs and ways out, tried in each engine.
 
-    python -m scripts.evaluate_attacks [ENGINE...]
+    python -m tests.safety.evaluate_attacks [ENGINE...]
 
 A hog must end in a result within six seconds, while this process stays small and responsive, and
 leave no process. A way out must not get anything: no secret, no file outside, no connection.
@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from scripts.escapes import KEY_VARIABLE, SECRET, Stage, make_stage
-from scripts.hostile_code import ESCAPES, HOGS, STOLEN
+from tests.safety.escapes import KEY_VARIABLE, SECRET, Stage, make_stage
+from tests.safety.hostile_code import ESCAPES, HOGS, STOLEN
 from weakincentives.contrib.evaluation import (
     DEFAULT_EVAL_LIMITS,
     ENGINES,
