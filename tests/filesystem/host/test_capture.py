@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import size
 from weakincentives.filesystem.host.files import identity_of, is_stable
-from weakincentives.filesystem.host.snapshots.capture import capture
+from weakincentives.filesystem.host.snapshots.capture import Walk, capture
 from weakincentives.filesystem.host.snapshots.nodes import CapturedDirectory
 from weakincentives.gitstore.objects import ObjectStore
 from weakincentives.posix.rooted import RootedDirectory
@@ -380,3 +380,18 @@ def test_a_file_that_never_comes_to_rest_is_refused(workspace: Workspace) -> Non
     workspace.directory = Written(workspace.root)
     with pytest.raises(OSError, match=r"File keeps changing.*'x'"):
         workspace.capture()
+
+
+def test_permissions_that_somebody_sets_during_a_capture_stay(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    closed, changed = workspace.root / "closed", workspace.root / "changed"
+    for each in (closed, changed):
+        each.mkdir()
+        each.chmod(0o300)
+    with workspace.objects.begin_pack() as batch:
+        walk = Walk(workspace.directory, batch)
+        for each in (closed, changed):
+            walk._make_accessible(each.name)
+        changed.chmod(0o750)
+        walk.close()
+    assert [each.stat().st_mode & 0o777 for each in (closed, changed)] == [0o300, 0o750]

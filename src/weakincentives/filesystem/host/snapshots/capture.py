@@ -38,7 +38,7 @@ from weakincentives.posix import (
     parent_of,
     pin,
     read_range,
-    set_permissions,
+    restore_mode,
 )
 from weakincentives.posix.inotify import reports_all_changes
 
@@ -171,12 +171,13 @@ class Walk:
         )
 
     def close(self) -> None:
-        """Restore the permissions of directories that had to be made accessible."""
+        """Restore permissions of directories that were made accessible, unless they changed."""
         for path in sorted(self._opened_up, reverse=True):  # children first
             with suppress(OSError):  # removed meanwhile
                 parent, name = self._directory.open_parent(path)
                 try:
-                    set_permissions(parent, name, self._opened_up[path])
+                    with pin(parent, name) as descriptor:
+                        restore_mode(descriptor, self._opened_up[path])
                 finally:
                     os.close(parent)
 
