@@ -4,7 +4,6 @@ Its commands are those of the editor, plus `delete` and `rename`, which Claude k
 the memory tool.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,15 +90,7 @@ def _is_directory(context: HandlerContext, path: str) -> bool:
         return False  # the read itself reports what is wrong
 
 
-def _decode_create(params: EditorCall, _: HandlerContext) -> WriteFileParams:
-    return WriteFileParams(params.path, _require(params, "file_text"))
-
-
-def _decode_replace(params: EditorCall, _: HandlerContext) -> EditFileParams:
-    return EditFileParams(params.path, _require(params, "old_str"), params.new_str or "")
-
-
-def _decode_insert(params: EditorCall, _: HandlerContext) -> InsertTextParams:
+def _decode_insert(params: EditorCall) -> InsertTextParams:
     if params.insert_line is None:
         raise ToolValidationError("insert needs 'insert_line', the line after which to insert")
     # earlier versions of the tool called it new_str, and models still send that
@@ -109,26 +100,20 @@ def _decode_insert(params: EditorCall, _: HandlerContext) -> InsertTextParams:
     return InsertTextParams(params.path, params.insert_line, text)
 
 
-def _decode_delete(params: EditorCall, _: HandlerContext) -> RmParams:
-    return RmParams(params.path)
-
-
-def _decode_rename(params: EditorCall, _: HandlerContext) -> MoveParams:
-    return MoveParams(params.path, _require(params, "new_path"))
-
-
-_COMMANDS: Mapping[Command, Callable[[EditorCall, HandlerContext], object]] = {
-    "view": _decode_view,
-    "create": _decode_create,
-    "str_replace": _decode_replace,
-    "insert": _decode_insert,
-    "delete": _decode_delete,
-    "rename": _decode_rename,
-}
-
-
 def _decode(params: EditorCall, context: HandlerContext) -> object:
-    return _COMMANDS[params.command](params, context)
+    match params.command:
+        case "view":
+            return _decode_view(params, context)
+        case "create":
+            return WriteFileParams(params.path, _require(params, "file_text"))
+        case "str_replace":
+            return EditFileParams(params.path, _require(params, "old_str"), params.new_str or "")
+        case "insert":
+            return _decode_insert(params)
+        case "delete":
+            return RmParams(params.path)
+        case "rename":
+            return MoveParams(params.path, _require(params, "new_path"))
 
 
 def _require(params: EditorCall, name: str) -> str:

@@ -165,10 +165,6 @@ def _decode_list(params: ListDirectory, context: HandlerContext) -> LsParams:
     return LsParams(path or ".", offset=params.offset)
 
 
-def _decode_delete(params: DeleteFile, context: HandlerContext) -> RmParams:
-    return RmParams(_checked_path(params.path, context))
-
-
 def _decode_write(params: WriteFileCall | WriteFile, context: HandlerContext) -> WriteFileParams:
     path = _checked_path(params.path, context)
     encoding = "base64" if params.encoding == "binary" else "utf-8"
@@ -185,10 +181,6 @@ def _encode_write(request: WriteFileParams) -> WriteFileCall | None:
         return None
     encoding = "binary" if request.encoding == "base64" else "utf-8"
     return WriteFileCall(request.file_path, request.content, request.mode, encoding)
-
-
-def _encode_delete(request: RmParams) -> DeleteFile | None:
-    return DeleteFile(request.path) if _is_relative(request.path) else None
 
 
 def _is_relative(path: str) -> bool:
@@ -364,8 +356,8 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=DELETE_DESCRIPTION,
         params=DeleteFile,
         requests=(RmParams,),
-        decode=_decode_delete,
-        encode=_encode_delete,
+        decode=lambda params, context: RmParams(_checked_path(params.path, context)),
+        encode=lambda request: DeleteFile(request.path) if _is_relative(request.path) else None,
         aliases=_PATH,
         render=_render_delete,
     ),

@@ -127,10 +127,6 @@ class Grep:
     multiline: bool = field(default=False, metadata={"hidden": True})
 
 
-def _decode_glob(params: GlobFiles, _: object) -> GlobParams:
-    return GlobParams(params.pattern, params.path or ".")
-
-
 def _encode_glob(request: GlobParams | LsParams) -> GlobFiles | None:
     # there is no tool to list a directory: it is a glob for everything below it
     if isinstance(request, LsParams):
@@ -192,7 +188,7 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_GLOB,
         params=GlobFiles,
         requests=(GlobParams, LsParams),
-        decode=_decode_glob,
+        decode=lambda params, _: GlobParams(params.pattern, params.path or "."),
         encode=_encode_glob,
         read_only=True,
     ),

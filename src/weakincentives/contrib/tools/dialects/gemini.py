@@ -152,12 +152,6 @@ def _encode_read(request: ReadFileParams) -> ReadLinesCall | None:
     return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _decode_glob(params: GlobCall, _: object) -> GlobParams:
-    return GlobParams(
-        params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
-    )
-
-
 def _encode_glob(request: GlobParams) -> GlobCall | None:
     if not shared.sets_only(request, "pattern", "path", "include_ignored"):
         return None
@@ -259,7 +253,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_GLOB,
         params=GlobCall,
         requests=(GlobParams,),
-        decode=_decode_glob,
+        decode=lambda params, _: GlobParams(
+            params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
+        ),
         encode=_encode_glob,
         aliases=_DIR_PATH,
         read_only=True,

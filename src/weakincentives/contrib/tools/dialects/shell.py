@@ -212,22 +212,6 @@ def _encode_bash(request: BashParams | BashStartParams) -> BashCall | None:
     return None if request.max_output is not None else BashCall(request.command, request.timeout)
 
 
-def _decode_bash_output(params: BashOutputCall, _: object) -> ShellPollParams:
-    return ShellPollParams(_parse_number("bash_id", params.bash_id))
-
-
-def _encode_bash_output(request: ShellPollParams) -> BashOutputCall | None:
-    return None if request.wait_seconds else BashOutputCall(str(request.process_id))
-
-
-def _decode_kill(params: KillShellCall, _: object) -> ShellStopParams:
-    return ShellStopParams(_parse_number("shell_id", params.shell_id))
-
-
-def _encode_kill(request: ShellStopParams) -> KillShellCall:
-    return KillShellCall(str(request.process_id))
-
-
 def _parse_number(name: str, text: str) -> int:
     """Return the number of a process; models write "bash_1" for 1."""
     digits = text.rpartition("_")[2]
@@ -397,8 +381,10 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             description=_POLL,
             params=BashOutputCall,
             requests=(ShellPollParams,),
-            decode=_decode_bash_output,
-            encode=_encode_bash_output,
+            decode=lambda params, _: ShellPollParams(_parse_number("bash_id", params.bash_id)),
+            encode=lambda request: (
+                None if request.wait_seconds else BashOutputCall(str(request.process_id))
+            ),
             aliases={"shell_id": "bash_id", "task_id": "bash_id"},
             read_only=True,
             other_names=("TaskOutput",),
@@ -408,8 +394,8 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             description=_STOP,
             params=KillShellCall,
             requests=(ShellStopParams,),
-            decode=_decode_kill,
-            encode=_encode_kill,
+            decode=lambda params, _: ShellStopParams(_parse_number("shell_id", params.shell_id)),
+            encode=lambda request: KillShellCall(str(request.process_id)),
             aliases={"bash_id": "shell_id", "task_id": "shell_id"},
             bypasses_filesystem=True,
             other_names=("KillBash", "TaskStop"),

@@ -7,7 +7,7 @@ candidate positions, and only the winner is compared line by line.
 import html
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
@@ -136,29 +136,20 @@ def _render_region(document: Document, region: Region) -> str:
     return "\n".join(listing)
 
 
-def _strip(line: str) -> str:
-    return line.strip(WHITESPACE)
-
-
-def _fold_and_strip(line: str) -> str:
-    return fold_confusables(line).strip(WHITESPACE)
-
-
-def _collapse_spaces(line: str) -> str:
-    return " ".join(line.split())
-
-
 def _key(line: str) -> str:
     return " ".join(fold_confusables(line).casefold().split())
 
 
-_SINGLE_CAUSES = (
-    (_strip, "Only the indentation differs, but not by one consistent rule"),
+_SINGLE_CAUSES: Sequence[tuple[Callable[[str], str], str]] = (
     (
-        _fold_and_strip,
+        lambda line: line.strip(WHITESPACE),
+        "Only the indentation differs, but not by one consistent rule",
+    ),
+    (
+        lambda line: fold_confusables(line).strip(WHITESPACE),
         "Only the indentation and look-alike characters differ, but not by one consistent rule",
     ),
-    (_collapse_spaces, "Only the spaces within lines differ"),
+    (lambda line: " ".join(line.split()), "Only the spaces within lines differ"),
     (_key, "Only upper and lower case, or spaces within lines, differ"),
 )
 
