@@ -12,7 +12,8 @@ import pytest
 
 from tests.descriptors import open_descriptors
 from weakincentives.posix import rooted
-from weakincentives.posix.rooted import RootedDirectory, explain_error, read_range
+from weakincentives.posix.descriptors import read_range
+from weakincentives.posix.rooted import RootedDirectory, explain_error
 
 
 @pytest.fixture

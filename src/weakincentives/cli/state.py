@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from weakincentives.cli.terminal import describe_error
-from weakincentives.posix import display_path, open_directory, read_regular
+from weakincentives.posix import OpenDescriptor, display_path, open_directory, read_regular
 
 T = TypeVar("T")
 
@@ -137,10 +137,8 @@ def is_locked(path: Path) -> bool:
         descriptor = os.open(path, _FLAGS)
     except OSError:
         return False
-    try:
+    with OpenDescriptor(descriptor):
         return not _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _try_lock(descriptor: int) -> bool:

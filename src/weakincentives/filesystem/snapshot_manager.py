@@ -24,6 +24,7 @@ from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.paths import InvalidPathError
 from weakincentives.filesystem.protocol import ArchivableFilesystem
 from weakincentives.posix import (
+    OpenDescriptor,
     fault_point,
     open_directory,
     open_regular,
@@ -141,12 +142,10 @@ class ArchiveDirectory:
 def seal(path: Path) -> FileIdentity:
     """Make an archive private and sync it; return its identity."""
     descriptor, _ = open_regular(path)
-    try:
+    with OpenDescriptor(descriptor):
         os.fchmod(descriptor, 0o600)
         os.fsync(descriptor)
         return _identity_of(os.fstat(descriptor))
-    finally:
-        os.close(descriptor)
 
 
 def read_identity(path: Path) -> FileIdentity | None:
@@ -163,10 +162,8 @@ def _is_archive(path: Path) -> bool:
         descriptor, _ = open_regular(path)
     except OSError:  # a link, a pipe, or not readable
         return False
-    try:
+    with OpenDescriptor(descriptor):
         return os.read(descriptor, 4) in _ZIP_SIGNATURES
-    finally:
-        os.close(descriptor)
 
 
 def _identity_of(found: os.stat_result) -> FileIdentity:

@@ -30,6 +30,7 @@ from weakincentives.gitstore.pack_writer import store_pack
 from weakincentives.gitstore.trees import date_of_name, decode_commit
 from weakincentives.posix import (
     AtomicFile,
+    OpenDescriptor,
     SyncQueue,
     fault_point,
     open_regular,
@@ -239,10 +240,8 @@ class CommitLog:
         except OSError:
             yield None
             return
-        try:
+        with OpenDescriptor(descriptor):
             yield None if epoch is None else _LogFile.read_header(descriptor, epoch)
-        finally:
-            os.close(descriptor)
 
     def _create(self) -> bool:
         """Allocate the file; return False if there is not plenty of room for it."""

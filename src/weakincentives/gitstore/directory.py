@@ -24,6 +24,7 @@ from pathlib import Path
 from weakincentives.errors import SnapshotError
 from weakincentives.posix import (
     AtomicFile,
+    OpenDescriptor,
     fault_point,
     is_temporary,
     open_directory,
@@ -151,15 +152,12 @@ class GitDirectory:
             BlockingIOError: It is in use.
         """
         adopted = self._read_marker().adopted
-        users = os.open(self.path / _USERS, _LOCK_FILE | os.O_CREAT, 0o600)
-        try:
+        with OpenDescriptor(os.open(self.path / _USERS, _LOCK_FILE | os.O_CREAT, 0o600)) as users:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._empty()
             if not adopted:
                 with suppress(OSError):  # another process added a file
                     self.path.rmdir()
-        finally:
-            os.close(users)
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace the file `name` atomically."""
@@ -199,13 +197,10 @@ class GitDirectory:
         """Change the token, in place: this must work on a full disk, before space is freed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self._epoch = None
-        descriptor = os.open(self.path / _EPOCH, flags, 0o600)
-        try:
+        with OpenDescriptor(os.open(self.path / _EPOCH, flags, 0o600)) as descriptor:
             # a partial write changes the token too
             write_all(descriptor, secrets.token_hex(16).encode())
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         fault_point("gitdir.begun")
 
     def sweep(self) -> None:
@@ -307,11 +302,8 @@ class GitDirectory:
         """Return the marker; check that the directory is ours and private."""
         found = _check_owner(self.path)
         try:
-            descriptor = os.open(self.path / MARKER, _OLD_FILE)
-            try:
+            with OpenDescriptor(os.open(self.path / MARKER, _OLD_FILE)) as descriptor:
                 values: object = json.loads(os.read(descriptor, _MAX_MARKER))
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, RecursionError):
             raise _not_ours(self.path) from None
         match values:
@@ -358,8 +350,7 @@ class GitDirectory:
         snapshots, and without the marker nothing but lock files is left.
         """
         order = {"config": -2, "refs": -1, MARKER: 1, _USERS: 2, _LOCK: 3}
-        directory = os.open(self.path, _DIRECTORY)
-        try:
+        with OpenDescriptor(os.open(self.path, _DIRECTORY)) as directory:
             with os.scandir(directory) as entries:
                 names = [entry.name for entry in entries]
             for name in sorted(names, key=lambda each: (order.get(each, 0), each)):
@@ -368,8 +359,6 @@ class GitDirectory:
                     os.unlink(name, dir_fd=directory)
                 except (IsADirectoryError, PermissionError):
                     remove_tree(directory, name)
-        finally:
-            os.close(directory)
 
 
 class Refs:
@@ -469,10 +458,8 @@ class Refs:
             return None
         except OSError:
             return b""
-        try:
+        with OpenDescriptor(descriptor):
             return os.read(descriptor, _MAX_REF)
-        finally:
-            os.close(descriptor)
 
     def _iter_loose(self, prefix: str) -> Iterator[str]:
         pending = [prefix]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from weakincentives.posix import (
+    OpenDescriptor,
     RootedDirectory,
     join,
     make_accessible,
@@ -192,12 +193,8 @@ class LiveTree:
 
     def names(self, path: str) -> list[tuple[str, bool]]:
         """Return all names in a directory, and whether each is a directory."""
-        opened = self.open_directory(path)
-        try:
-            with os.scandir(opened) as entries:
-                return [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-        finally:
-            os.close(opened)
+        with OpenDescriptor(self.open_directory(path)) as opened, os.scandir(opened) as entries:
+            return [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
 
     def walk(self, top: str) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the path and metadata of an entry and of everything below it, parents first."""
@@ -219,11 +216,8 @@ class LiveTree:
 
     def remove_leftovers(self, path: str) -> None:
         """Remove the temporary files of dead processes from a directory."""
-        opened = self.open_directory(path)
-        try:
-            remove_leftovers(opened, [name for name, _ in self.names(path)])
-        finally:
-            os.close(opened)
+        with OpenDescriptor(self.open_directory(path)) as opened:
+            remove_leftovers(opened)
 
 
 def stat_at(place: Place) -> os.stat_result:
@@ -425,14 +419,9 @@ def hash_content(size: int, chunks: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def open_file(place: Place) -> Generator[int, None, None]:
+def open_file(place: Place) -> OpenDescriptor:
     """Open a file for reading, as `open_at` does, until the end of the block."""
-    descriptor = open_at(place)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return OpenDescriptor(open_at(place))
 
 
 def open_at(place: Place) -> int:

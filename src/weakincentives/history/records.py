@@ -19,6 +19,7 @@ from weakincentives.history.entries import EntryState, LiveTree
 from weakincentives.posix import (
     RESERVED_PREFIX,
     MountPoints,
+    OpenDescriptor,
     fault_point,
     is_own,
     is_owner_gone,
@@ -193,14 +194,12 @@ class Staging:
         """Change the phase in place, which needs no disk space."""
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         descriptor = os.open(_RECORD, os.O_WRONLY | os.O_CLOEXEC, dir_fd=parent)
-        try:
+        with OpenDescriptor(descriptor):
             os.pwrite(descriptor, phase[:1].encode(), 0)
             self.phase = phase
             fault_point(f"change.{phase}")
             if durable:
                 os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def remove(self, *, durable: bool = False) -> None:
         """Remove the staging directories with everything in them: the change has ended."""
@@ -223,11 +222,8 @@ class Staging:
         self._tree.mkdir(area, 0o700)
         if self._hides:
             parent, name = self._tree.open_parent(f"{area}/{_IGNORE}")
-            ignore = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
-            try:
+            with OpenDescriptor(os.open(name, _NEW_FILE, 0o600, dir_fd=parent)) as ignore:
                 write_all(ignore, b"*\n")
-            finally:
-                os.close(ignore)
 
 
 def find_staging(tree: LiveTree) -> list[str]:

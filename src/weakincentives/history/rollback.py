@@ -33,7 +33,7 @@ from weakincentives.history.entries import (
 from weakincentives.history.moves import find_differences
 from weakincentives.history.records import Action, ChangeRecord, ModeChange, Operation, Phase
 from weakincentives.history.slots import finish_swap, give_back, keep, kept_names, swap
-from weakincentives.posix import display_path, fault_point, join, parent_of
+from weakincentives.posix import OpenDescriptor, display_path, fault_point, join, parent_of
 
 T = TypeVar("T")
 
@@ -573,15 +573,9 @@ def _search(tree: LiveTree, lost: Mapping[int, str]) -> bool:
         path = pending.pop()
         with suppress(OSError):
             opened = tree.root.open_directory(path)
-            try:
-                with os.scandir(opened) as entries:
-                    found = [
-                        (each.name, each.inode())
-                        for each in entries
-                        if each.is_dir(follow_symlinks=False)
-                    ]
-            finally:
-                os.close(opened)
+            with OpenDescriptor(opened), os.scandir(opened) as entries:
+                listed = [each for each in entries if each.is_dir(follow_symlinks=False)]
+                found = [(each.name, each.inode()) for each in listed]
             for name, inode in found:
                 place = join(path, name)
                 pending.append(place)

@@ -29,6 +29,7 @@ from weakincentives.history.entries import (
     stat_at,
 )
 from weakincentives.posix import (
+    OpenDescriptor,
     copy_ownership,
     exchange,
     fault_point,
@@ -71,7 +72,7 @@ def stage_file(
     """
     descriptor = create_file(slot, target[0], 0o666)
     try:
-        try:
+        with OpenDescriptor(descriptor):
             fault_point("store.created")
             # before the content, which others may not be allowed to read
             is_there = copy_ownership(descriptor, *target, permissions)
@@ -82,8 +83,6 @@ def stage_file(
             if durable:
                 os.fsync(descriptor)
             found = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
         fault_point("store.closed")
     except BaseException:
         with suppress(OSError):

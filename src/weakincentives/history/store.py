@@ -35,7 +35,6 @@ from weakincentives.gitstore import (
 )
 from weakincentives.history.log import LogError, Record, RecordLog
 from weakincentives.history.steps import TimelineError
-from weakincentives.posix import open_regular
 
 SIGNATURE = b"wink-steps 2\n"
 """The first bytes of the log; the number is the version of the format."""
@@ -50,7 +49,6 @@ _OBJECT = struct.Struct(">20sI")  # id and size of an object in a record
 _MAX_PAYLOADS = 4  # records that are held in memory
 _MAX_COMPUTED = 64 * 1024 * 1024  # bytes of trees in memory
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_EARLIER = b"wink-timeline "  # nothing that has this format was released
 
 
 class StepObjects:
@@ -175,7 +173,8 @@ class HistoryStore:
         self._objects: ObjectStore | None = None
         self.repository: Repository | None = None
         with self._stack, _translate_errors():
-            _refuse_earlier(path)
+            if path.is_symlink():
+                raise TimelineError(f"History is a link, which is not followed: {str(path)!r}")
             log = steps_file(path)
             if path.is_dir():
                 if read_only:
@@ -385,24 +384,6 @@ def _translate_errors() -> Generator[None, None, None]:
         yield
     except (LogError, SnapshotError) as error:
         raise TimelineError(str(error).replace("wink-steps file", "timeline")) from error
-
-
-def _refuse_earlier(path: Path) -> None:
-    """Raise for a link, and for a file in the format that was used before histories."""
-    if path.is_symlink():
-        raise TimelineError(f"History is a link, which is not followed: {str(path)!r}")
-    if not path.is_file():
-        return
-    descriptor, _ = open_regular(path)
-    try:
-        found = os.pread(descriptor, len(_EARLIER), 0)
-    finally:
-        os.close(descriptor)
-    if found == _EARLIER:
-        raise TimelineError(
-            f"Timeline has a format of an unreleased version: {str(path)!r}"
-            " (record the session again)"
-        )
 
 
 def encode_step(step: bytes, embedded: Mapping[str, bytes] = MappingProxyType({})) -> bytes:

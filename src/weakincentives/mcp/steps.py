@@ -20,7 +20,7 @@ from uuid import uuid4
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.history import Record, RecordLog
-from weakincentives.posix import fault_point, parents_of, write_all
+from weakincentives.posix import OpenDescriptor, fault_point, parents_of, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
 MAX_STEPS = 10_000
@@ -334,8 +334,7 @@ def _lock_note(path: Path) -> Generator[bytes, None, None]:
         BlockingIOError: Its server runs, or is about to write it.
         FileNotFoundError: Another server has dealt with it.
     """
-    descriptor = os.open(path, _NOTE_FLAGS)
-    try:
+    with OpenDescriptor(os.open(path, _NOTE_FLAGS)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found = os.fstat(descriptor)
         if not found.st_size:
@@ -343,8 +342,6 @@ def _lock_note(path: Path) -> Generator[bytes, None, None]:
         if not found.st_nlink:
             raise FileNotFoundError(f"Removed meanwhile: {path.name}")
         yield os.read(descriptor, found.st_size)
-    finally:
-        os.close(descriptor)
 
 
 def find_undone(steps: Sequence[Step]) -> dict[int, int]:

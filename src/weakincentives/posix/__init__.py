@@ -8,7 +8,6 @@ from weakincentives.posix.atomic import SyncQueue as SyncQueue
 from weakincentives.posix.atomic import copy_all as copy_all
 from weakincentives.posix.atomic import copy_ownership as copy_ownership
 from weakincentives.posix.atomic import exchange as exchange
-from weakincentives.posix.atomic import open_directory as open_directory
 from weakincentives.posix.atomic import remove as remove
 from weakincentives.posix.atomic import remove_if_empty as remove_if_empty
 from weakincentives.posix.atomic import remove_leftovers as remove_leftovers
@@ -20,7 +19,6 @@ from weakincentives.posix.atomic import store_private as store_private
 from weakincentives.posix.atomic import sync_directory as sync_directory
 from weakincentives.posix.atomic import sync_files as sync_files
 from weakincentives.posix.atomic import sync_filesystem as sync_filesystem
-from weakincentives.posix.atomic import write_all as write_all
 from weakincentives.posix.atomic import write_piece as write_piece
 from weakincentives.posix.compression import DEFAULT_CODEC as DEFAULT_CODEC
 from weakincentives.posix.compression import PACK_CODEC as PACK_CODEC
@@ -29,6 +27,10 @@ from weakincentives.posix.compression import Codec as Codec
 from weakincentives.posix.compression import Deflater as Deflater
 from weakincentives.posix.compression import count_processors as count_processors
 from weakincentives.posix.compression import parallel_map as parallel_map
+from weakincentives.posix.descriptors import OpenDescriptor as OpenDescriptor
+from weakincentives.posix.descriptors import open_directory as open_directory
+from weakincentives.posix.descriptors import read_range as read_range
+from weakincentives.posix.descriptors import write_all as write_all
 from weakincentives.posix.frames import FrameError as FrameError
 from weakincentives.posix.frames import receive_frame as receive_frame
 from weakincentives.posix.frames import send_frame as send_frame
@@ -77,7 +79,6 @@ from weakincentives.posix.rooted import MountPoints as MountPoints
 from weakincentives.posix.rooted import RootedDirectory as RootedDirectory
 from weakincentives.posix.rooted import explain_error as explain_error
 from weakincentives.posix.rooted import open_regular as open_regular
-from weakincentives.posix.rooted import read_range as read_range
 from weakincentives.posix.rooted import read_regular as read_regular
 from weakincentives.posix.rooted import stat_entry as stat_entry
 from weakincentives.posix.small_files import MAX_SMALL as MAX_SMALL

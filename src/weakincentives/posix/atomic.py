@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from weakincentives.posix.descriptors import OpenDescriptor, open_directory, write_all
 from weakincentives.posix.interrupts import fault_point
 from weakincentives.posix.paths import is_leftover, is_temporary, os_error, temporary_name
 
@@ -60,7 +61,7 @@ def store_file(
     temporary = temporary_name()
     target = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
     try:
-        try:
+        with OpenDescriptor(target):
             fault_point("store.created")
             # before the content, which others may not be allowed to read
             copy_ownership(target, directory, name, permissions)
@@ -68,8 +69,6 @@ def store_file(
             fault_point("store.written")
             if durable:
                 os.fsync(target)
-        finally:
-            os.close(target)
         fault_point("store.closed")
         rename((directory, temporary), (directory, name), exclusive=exclusive)
     except BaseException:
@@ -90,16 +89,6 @@ def store_private(path: Path, data: bytes) -> None:
             durable=True,
         )
         sync_directory(directory)
-
-
-@contextmanager
-def open_directory(path: str | os.PathLike[str]) -> Generator[int, None, None]:
-    """Open a directory in a block; a link to one is followed."""
-    descriptor = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def remove(
@@ -138,16 +127,6 @@ def remove_leftovers(directory: int, names: Iterable[str] | None = None) -> None
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if is_leftover(name, time.time() - found.st_mtime):
                 _remove_entry(directory, name)
-
-
-def write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, however many calls that takes."""
-    written = os.write(descriptor, data) if data else 0
-    if written == len(data):
-        return
-    view = memoryview(data)[written:]
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def write_piece(descriptor: int, piece: bytes) -> bool:
@@ -190,10 +169,8 @@ def sync_directory(directory: int | Path) -> None:
         opened = os.open(".", _DIRECTORY, dir_fd=directory)
     else:
         opened = os.open(directory, _DIRECTORY)
-    try:
+    with OpenDescriptor(opened):
         os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool = False) -> None:
@@ -269,12 +246,10 @@ def _empty_directory(directory: int, name: str) -> list[str]:
     except PermissionError:
         _grant_owner_access(directory, name)
         opened = os.open(name, _DIRECTORY, dir_fd=directory)
-    try:
+    with OpenDescriptor(opened):
         if stat.S_IMODE(os.fstat(opened).st_mode) & 0o700 != 0o700:
             _grant_owner_access(directory, name)
         return _unlink_entries(opened, directory)
-    finally:
-        os.close(opened)
 
 
 def _unlink_entries(opened: int, directory: int) -> list[str]:
@@ -306,12 +281,8 @@ def _move_up(name: str, opened: int, target: str, directory: int) -> None:
 def _grant_owner_access(directory: int, name: str) -> None:
     """Give the owner every permission on a directory, whatever it has now."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    pinned = os.open(name, flags, dir_fd=directory)
-    try:
-        with suppress(OSError):
-            Path(f"/proc/self/fd/{pinned}").chmod(0o700)
-    finally:
-        os.close(pinned)
+    with OpenDescriptor(os.open(name, flags, dir_fd=directory)) as pinned, suppress(OSError):
+        Path(f"/proc/self/fd/{pinned}").chmod(0o700)
 
 
 def _rename_exclusively(source: tuple[int, str], target: tuple[int, str]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from weakincentives.posix.descriptors import OpenDescriptor
+
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -51,14 +53,9 @@ def restore_mode(descriptor: int, before: int) -> None:
         set_mode(descriptor, before)
 
 
-@contextmanager
-def pin(directory: int, name: str) -> Generator[int, None, None]:
-    """Yield an `O_PATH` descriptor of `name` in an open directory; nothing is opened."""
-    descriptor = os.open(name, _PIN, dir_fd=directory)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def pin(directory: int, name: str) -> OpenDescriptor:
+    """Return an `O_PATH` descriptor of `name` in an open directory; nothing is opened."""
+    return OpenDescriptor(os.open(name, _PIN, dir_fd=directory))
 
 
 def set_mode(descriptor: int, permissions: int) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weakincentives.errors import WinkError
+from weakincentives.posix.descriptors import OpenDescriptor
 from weakincentives.posix.paths import os_error, parents_of
 
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
@@ -189,17 +190,13 @@ class RootedDirectory:
             _check_not_removed(found, self._path)
             return found, None
         parent, name = self.open_parent(path)
-        try:
+        with OpenDescriptor(parent):
             return stat_entry(parent, name)
-        finally:
-            os.close(parent)
 
     def _open_file_by_name(self, path: str) -> tuple[int, os.stat_result]:
         parent, name = self.open_parent(path)
-        try:
+        with OpenDescriptor(parent):
             return self._open_by_name(parent, name)
-        finally:
-            os.close(parent)
 
     def _open_by_name(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Without /proc: check, open non-blocking, check the opened file again."""
@@ -301,17 +298,6 @@ def stat_entry(directory: int, name: str) -> tuple[os.stat_result, str | None]:
     raise os_error(errno.ENOENT, name)
 
 
-def read_range(descriptor: int, offset: int, size: int) -> bytes:
-    """Return `size` bytes from `offset`, fewer only at the end of the file."""
-    data = os.pread(descriptor, size, offset)
-    while 0 < len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
 def _open_root(path: Path, *, kernel: bool) -> int:
     if "\0" in str(path):
         raise ValueError(f"Root contains a NUL character: {str(path)!r}")
@@ -402,7 +388,7 @@ def read_regular(
         OSError: The file cannot be read, or is larger; the size is checked before reading.
     """
     descriptor, found = open_regular(path, follow_links=follow_links)
-    try:
+    with OpenDescriptor(descriptor):
         if found.st_size > max_bytes:
             raise _too_large(path, max_bytes)
         chunks: list[bytes] = []
@@ -410,8 +396,6 @@ def read_regular(
         while room > 0 and (chunk := os.read(descriptor, min(_CHUNK_SIZE, room))):
             chunks.append(chunk)
             room -= len(chunk)
-    finally:
-        os.close(descriptor)
     if room <= 0:
         raise _too_large(path, max_bytes)
     return b"".join(chunks)

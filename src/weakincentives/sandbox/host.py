@@ -17,6 +17,7 @@ from typing import TypedDict
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import (
+    OpenDescriptor,
     is_owner_gone,
     owner_name,
     remove_tree,
@@ -98,13 +99,11 @@ def _remove(path: Path, owner: int) -> None:
         return  # this process is a fork of the owner
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
+        with OpenDescriptor(descriptor):
             with os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries]
             for name in names:
                 _remove_entry(descriptor, name)
-        finally:
-            os.close(descriptor)
         path.rmdir()
 
 

@@ -420,7 +420,7 @@ def test_a_growing_file_is_followed(path: Path):
         (b"PK\x03\x04", "Not a timeline"),
         (b"wink-steps 9\n" + bytes(16), "version '9'"),
         (SIGNATURE + bytes(16), "empty or damaged"),
-        (b"wink-timeline 2\n", "unreleased version"),
+        (b"wink-timeline 2\n", "Not a timeline"),
     ],
 )
 def test_other_files_are_refused(path: Path, content: bytes, message: str):

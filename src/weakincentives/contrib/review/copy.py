@@ -45,6 +45,7 @@ from weakincentives.filesystem.reproducible import CompletedFilesystem
 from weakincentives.gitstore import Repository
 from weakincentives.history import LiveTree
 from weakincentives.posix import (
+    OpenDescriptor,
     RootedDirectory,
     count_processors,
     open_directory,
@@ -470,7 +471,7 @@ class _Transfer:
         if source is None:
             self._finish(files, (False for _ in files))
             return
-        try:
+        with OpenDescriptor(source):
             for start in range(0, len(files), _MAX_BATCH):
                 batch = files[start : start + _MAX_BATCH]
                 if not self._submit(directory, batch, source):
@@ -478,8 +479,6 @@ class _Transfer:
                     self._finish(batch, self._writer.copy_files(source, directory, names))
                 if self._worker is not None:
                     self._finish_batches(self._worker)
-        finally:
-            os.close(source)
 
     def _submit(self, directory: str, files: Sequence[FileStat], source: int) -> bool:
         """Let the worker copy files, if it has time."""

@@ -56,6 +56,7 @@ from weakincentives.history import Kept, PathChange, hash_content, hash_file
 from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
+    OpenDescriptor,
     RootedDirectory,
     check_time,
     copy_all,
@@ -385,18 +386,14 @@ class HostFilesystem(TransactionalFilesystem):
 
         Temporary files of dead processes are removed.
         """
-        with self._listing_lock:
-            descriptor = self._open_visible(path)
-            try:
-                with os.scandir(descriptor) as entries:
-                    listed = list(entries)
-                hidden = [each.name for each in listed if each.name.startswith(RESERVED_PREFIX)]
-                if hidden:
-                    listed = [each for each in listed if not is_temporary(each.name)]
-                    self._remove_leftovers(descriptor, hidden)
-                return read(descriptor, listed)
-            finally:
-                os.close(descriptor)
+        with self._listing_lock, OpenDescriptor(self._open_visible(path)) as descriptor:
+            with os.scandir(descriptor) as entries:
+                listed = list(entries)
+            hidden = [each.name for each in listed if each.name.startswith(RESERVED_PREFIX)]
+            if hidden:
+                listed = [each for each in listed if not is_temporary(each.name)]
+                self._remove_leftovers(descriptor, hidden)
+            return read(descriptor, listed)
 
     def _children(self, path: str) -> Children:
         return self._scan(path, _group_by_kind)
@@ -449,14 +446,12 @@ class HostFilesystem(TransactionalFilesystem):
                 if is_skippable(error):
                     continue
                 raise
-            try:
+            with OpenDescriptor(directory):
                 for path in files:
                     content = self._open_listed_file(directory, path)
                     if content is not None:
                         with content:
                             yield path, content
-            finally:
-                os.close(directory)
 
     def _open_listed_file(self, directory: int, path: str) -> HostFile | None:
         try:
@@ -511,12 +506,10 @@ class HostFilesystem(TransactionalFilesystem):
 
         with self._open_for_change(path) as place:
             opened, _ = self._directory.open_file(source)
-            try:
+            with OpenDescriptor(opened):
                 expected = hash_file(opened) if source == path else None
                 os.lseek(opened, 0, os.SEEK_SET)
                 self._journal.store(path, place, fill, permissions=permissions, expected=expected)
-            finally:
-                os.close(opened)
 
     def _make_directory(self, path: str) -> None:
         with self._open_for_change(path) as place:
@@ -639,12 +632,10 @@ class HostFilesystem(TransactionalFilesystem):
         self._snapshots.tracker.touch(path)
         try:
             parent, name = self._directory.open_parent(path)
-            try:
+            with OpenDescriptor(parent):
                 yield parent, name
                 if self._durable:
                     sync_directory(parent)
-            finally:
-                os.close(parent)
         except StaleContentError:
             raise
         except OSError as error:

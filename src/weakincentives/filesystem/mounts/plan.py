@@ -27,6 +27,7 @@ from weakincentives.filesystem.mounts.roots import AllowedRoots, Root
 from weakincentives.filesystem.text import is_binary
 from weakincentives.posix import (
     RESERVED_PREFIX,
+    OpenDescriptor,
     TimeLimitError,
     check_time,
     explain_error,
@@ -282,12 +283,10 @@ class MountCopy:
                 for file in group:
                     self._skip(file, error, meter)
                 continue
-            try:
+            with OpenDescriptor(directory):
                 for file in group:
                     check_time("Mount")
                     self._copy(directory, file, store, meter)
-            finally:
-                os.close(directory)
 
     def report(self) -> MountReport:
         """Return the report."""
@@ -311,14 +310,12 @@ class MountCopy:
             self._skip(file, error, meter)
             return
         copied = self._size
-        try:
+        with OpenDescriptor(descriptor):
             if file.size <= _CHUNK:
                 store(file, self._read_piece(descriptor, file, 0))
             else:
                 store(file, self._read_pieces(descriptor, file, meter))
                 found = os.fstat(descriptor)  # it may have changed while it was read
-        finally:
-            os.close(descriptor)
         self._paths.append(file.path)
         if (
             found.st_mtime_ns != file.modified

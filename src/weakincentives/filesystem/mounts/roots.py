@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias
 
 from weakincentives.filesystem.paths import InvalidPathError, PathEscapeError, normalize_path
-from weakincentives.posix import RootedDirectory, explain_error, os_error, parents_of
+from weakincentives.posix import (
+    OpenDescriptor,
+    RootedDirectory,
+    explain_error,
+    os_error,
+    parents_of,
+)
 
 HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
 
@@ -42,11 +48,8 @@ class Root:
     def entries(self, path: str) -> "Generator[os.DirEntry[str], None, None]":
         """Yield the entries of a directory."""
         descriptor = self.directory.open_directory(path)
-        try:
-            with os.scandir(descriptor) as entries:
-                yield from entries
-        finally:
-            os.close(descriptor)
+        with OpenDescriptor(descriptor), os.scandir(descriptor) as entries:
+            yield from entries
 
 
 class RootedPath(NamedTuple):

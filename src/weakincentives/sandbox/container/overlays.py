@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from weakincentives.posix import remove_tree
+from weakincentives.posix import OpenDescriptor, remove_tree
 
 _FOLDER = "podman"
 
@@ -70,11 +70,8 @@ def _remove_locked(path: Path, descriptor: int, owner: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    folder = _open(path.parent)
-    try:
+    with OpenDescriptor(_open(path.parent)) as folder:
         remove_tree(folder, path.name)
-    finally:
-        os.close(folder)
 
 
 def _open(path: Path) -> int:
@@ -83,9 +80,6 @@ def _open(path: Path) -> int:
 
 @contextmanager
 def _lock(folder: Path) -> Generator[None, None, None]:
-    descriptor = _open(folder)
-    try:
+    with OpenDescriptor(_open(folder)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)

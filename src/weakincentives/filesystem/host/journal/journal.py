@@ -37,6 +37,7 @@ from weakincentives.history import (
     swap,
 )
 from weakincentives.posix import (
+    OpenDescriptor,
     copy_all,
     fault_point,
     is_hidden,
@@ -479,12 +480,10 @@ class Journal:
                 os.symlink(os.readlink(source[1], dir_fd=source[0]), slot[1], dir_fd=slot[0])
                 return found.st_ino
             opened, found = self._root.open_entry(*source)
-            try:
+            with OpenDescriptor(opened):
                 mode, durable = stat.S_IMODE(found.st_mode), self._completion.durable
                 fill = partial(copy_all, opened)
                 stage_file(slot, slot, fill, permissions=mode, durable=durable)
-            finally:
-                os.close(opened)
         return found.st_ino
 
     def _place_directly(

@@ -27,6 +27,7 @@ from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.gitstore import PackTransaction
 from weakincentives.history import is_written
 from weakincentives.posix import (
+    OpenDescriptor,
     RootedDirectory,
     check_time,
     explain_error,
@@ -175,11 +176,8 @@ class Walk:
         for path in sorted(self._opened_up, reverse=True):  # children first
             with suppress(OSError):  # removed meanwhile
                 parent, name = self._directory.open_parent(path)
-                try:
-                    with pin(parent, name) as descriptor:
-                        restore_mode(descriptor, self._opened_up[path])
-                finally:
-                    os.close(parent)
+                with OpenDescriptor(parent), pin(parent, name) as pinned:
+                    restore_mode(pinned, self._opened_up[path])
 
     def capture_path(self, path: str, known: Captured | None) -> Found:
         """Capture the entry at `path`, a directory with everything below it.
@@ -189,10 +187,8 @@ class Walk:
         """
         for _ in range(_MAX_ATTEMPTS):
             parent, name = self._directory.open_parent(path)
-            try:
+            with OpenDescriptor(parent):
                 found = self._capture_entry(parent, name, parent_of(path), known)
-            finally:
-                os.close(parent)
             if found is not Uncaptured.DIRECTORY:
                 return found
             directory = self.capture_directory(path, known)
@@ -240,13 +236,11 @@ class Walk:
                 raise explain_error(error, frame.path) from None
             self._capture_replacement(frame)
             return False
-        try:
+        with OpenDescriptor(descriptor):
             prior_children = frame.prior_children()
             for name, mode in self._find_changes(frame, descriptor):
                 known = prior_children.get(name)
                 frame.add(name, self._capture_entry(descriptor, name, frame.path, known, mode))
-        finally:
-            os.close(descriptor)
         return True
 
     def _open(self, path: str) -> int:
@@ -264,11 +258,8 @@ class Walk:
 
     def _make_accessible(self, path: str) -> None:
         parent, name = self._directory.open_parent(path)
-        try:
-            with pin(parent, name) as descriptor, suppress(PermissionError):
-                self._opened_up[path] = make_accessible(descriptor)
-        finally:
-            os.close(parent)
+        with OpenDescriptor(parent), pin(parent, name) as pinned, suppress(PermissionError):
+            self._opened_up[path] = make_accessible(pinned)
 
     def _capture_replacement(self, frame: _Frame) -> None:
         """Add what has replaced a directory to its parent."""

@@ -30,7 +30,7 @@ from weakincentives.gitstore import (
     hash_object,
 )
 from weakincentives.history import EntryState, LiveTree, Openers, describe, hash_content
-from weakincentives.posix import RootedDirectory, os_error, read_range
+from weakincentives.posix import OpenDescriptor, RootedDirectory, os_error, read_range
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
@@ -271,11 +271,9 @@ def _store_blob(
 ) -> None:
     if descriptor is None:
         raise os_error(errno.ENOENT, path)
-    try:
+    with OpenDescriptor(descriptor):
         if _add_file(batch, path, descriptor) != entry.blob:
             raise os_error(errno.ESTALE, path, "Changed while it was stored")
-    finally:
-        os.close(descriptor)
 
 
 def _add_file(batch: PackTransaction, path: str, descriptor: int) -> str:

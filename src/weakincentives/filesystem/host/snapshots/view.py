@@ -279,10 +279,11 @@ class SnapshotFilesystem(ReadableFilesystem):
         )
 
     def _children(self, path: str) -> Children:
-        entries = self._directory(path)
-        kinds = (FILE, EXECUTABLE), (DIRECTORY,), (LINK,)
-        names = ([each.name for each in entries.values() if each.mode in kind] for kind in kinds)
-        return Children(*names, specials=self._specials_in(path))
+        names: dict[int, list[str]] = {FILE: [], EXECUTABLE: [], DIRECTORY: [], LINK: []}
+        for name, entry in self._directory(path).items():
+            names[entry.mode].append(name)
+        files = names[FILE] + names[EXECUTABLE]
+        return Children(files, names[DIRECTORY], names[LINK], self._specials_in(path))
 
     def _directory(self, path: str) -> dict[str, TreeEntry]:
         entry = self.entry(path)

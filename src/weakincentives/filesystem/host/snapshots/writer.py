@@ -29,6 +29,7 @@ from weakincentives.filesystem.text import Content
 from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RECORD,
+    OpenDescriptor,
     RootedDirectory,
     create_small,
     encode_names,
@@ -224,7 +225,7 @@ class TreeWriter:
         """Create a file; blocks of zeros become holes."""
         parent, name = self._enter(path)
         descriptor = os.open(name, _NEW_FILE, permissions & 0o777, dir_fd=parent)
-        try:
+        with OpenDescriptor(descriptor):
             blob = self._write(descriptor, content)
             if modified_ns is not None:
                 os.utime(descriptor, ns=(modified_ns, modified_ns))
@@ -232,8 +233,6 @@ class TreeWriter:
             if stat.S_IMODE(found.st_mode) != permissions:  # the umask, or a bit beyond the nine
                 os.fchmod(descriptor, permissions)
                 found = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
         if blob is None:
             self._missed.add(path)
             return
