@@ -85,35 +85,18 @@ class ArchiveFilesystem(ReadableFilesystem):
 
     def _lookup(self, path: str) -> FileStat | None:
         node = self._find(path)
-        date = self.manifest.created_at
         if node is None:
             return None
-        if isinstance(node, ArchivedFolder):
-            return FileStat(
-                path,
-                is_file=False,
-                is_directory=True,
-                modified_at=date,
-                permissions=node.permissions,
-            )
-        if isinstance(node, ArchivedLink):
-            return FileStat(
-                path,
-                is_file=False,
-                is_directory=False,
-                modified_at=date,
-                permissions=0o777,
-                link_target=node.target,
-            )
-        digest = node.sha256
+        digest = node.sha256 if isinstance(node, ArchivedFile) else ""
         return FileStat(
             path,
-            is_file=True,
-            is_directory=False,
-            size_bytes=node.member.size,
-            modified_at=date,
-            permissions=node.permissions,
-            hasher=lambda: digest,
+            is_file=isinstance(node, ArchivedFile),
+            is_directory=isinstance(node, ArchivedFolder),
+            size_bytes=node.member.size if isinstance(node, ArchivedFile) else 0,
+            modified_at=self.manifest.created_at,
+            permissions=0o777 if isinstance(node, ArchivedLink) else node.permissions,
+            link_target=node.target if isinstance(node, ArchivedLink) else None,
+            hasher=(lambda: digest) if isinstance(node, ArchivedFile) else None,
         )
 
     def _children(self, path: str) -> Children:

@@ -253,24 +253,11 @@ class SnapshotStore:
         check: Callable[[tuple[int, int]], None] | None = None,
         before_replace: Callable[[str], None] | None = None,
     ) -> RestoreResult:
-        """Restore everything, or only `paths`, to the state of `snapshot`.
+        """Restore everything, or only `paths`, to a state, as `HostFilesystem.restore` does.
 
-        Without room to store the present state, the restore still happens, unless
-        `before_replace` needs that state.
-
-        Args:
-            snapshot: The state to restore: a snapshot, or the view of one.
-            paths: Restore only these, and what is below them.
-            force: Restore a snapshot of another directory too.
-            expect: Change only what differs between this state and `snapshot`, and only if all of
-                it is still as in this state. The directory is not searched for other changes.
-            check: Called with the bytes and entries that are added, before anything changes.
-            before_replace: Called with the commit of the present state.
-
-        Raises:
-            StaleRestoreError: Something is not as expected any more; nothing was restored.
-            SnapshotRestoreError: It could not be restored.
-            LimitExceededError: `check` raised it.
+        Before anything changes, `check` is called with the bytes and entries that are added, and
+        `before_replace` with the commits to go back to. If they cannot be stored because there is
+        no room, nothing is restored; without `before_replace` the restore still happens.
         """
         wanted = None if paths is None else outermost(paths)
         is_kept = before_replace is not None  # then this store needs all of it
