@@ -10,7 +10,7 @@ from typing import Any
 from tests.filesystem.mutants.sound import Memory
 from weakincentives.filesystem import (
     MEMORY_LIMITS,
-    BytesContent,
+    Content,
     DirectoryCreated,
     EntryMoved,
     FileDeleted,
@@ -138,7 +138,7 @@ class ReportsMoveAsCopy(Memory):
 class FollowsLinks(Memory):
     """Reads through links."""
 
-    def _open(self, path: str) -> BytesContent:  # pyright: ignore[reportIncompatibleMethodOverride] # that of memory is private
+    def _open(self, path: str) -> Content:
         found = self._lookup(path)
         if found is not None and found.link_target is not None:
             target = self._lookup(found.link_target)

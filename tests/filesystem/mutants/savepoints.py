@@ -137,7 +137,7 @@ class GoesBackToTheFirst(Hooked):
     """Knows one savepoint at a time."""
 
     def undo(self, depth: int) -> None:
-        first = self._savepoint_roots[0]
+        first, _ = self._savepoints[0]
         super().undo(depth)
         self._root_node = first
 
@@ -148,7 +148,7 @@ class KeepsWhatWasReleased(Hooked):
     def keep(self, depth: int) -> None:
         super().keep(depth)
         for outer in range(depth):
-            self._savepoint_roots[outer] = self._root_node
+            self._savepoints[outer] = self._root_node, self._savepoints[outer][1]
 
 
 class AlwaysChanged(Hooked):
