@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from weakincentives.adapters import EFFORTS, PROVIDERS
+from weakincentives.cli import config
 from weakincentives.cli.config import KEYS, ConfigError, Settings, load_settings, unknown_variables
+from weakincentives.contrib.evaluation import ENGINES
+from weakincentives.contrib.tools.dialects import DIALECTS
+from weakincentives.sandbox import SANDBOXES
 
 
 def settings(
@@ -191,3 +196,31 @@ def test_globs_are_a_list_or_a_text_with_commas(tmp_path: Path):
 def test_variables_that_nothing_reads_are_found():
     environment = {"WINK_MODLE": "x", "WINK_MODEL": "y", "WINK_TRACEBACK": "1", "OTHER": "z"}
     assert list(unknown_variables(environment)) == [("WINK_MODLE", "WINK_MODEL")]
+
+
+def test_the_choices_are_those_of_what_they_name() -> None:
+    assert set(config.PROVIDER_NAMES) == set(PROVIDERS)
+    assert config.EFFORT_CHOICES == EFFORTS
+    assert (config.AUTO, *DIALECTS) == config.DIALECT_CHOICES
+    assert (config.NO_SANDBOX, *SANDBOXES) == config.SANDBOX_CHOICES
+    assert (config.NO_ENGINE, config.AUTO, *ENGINES) == config.ENGINE_CHOICES
+
+
+@pytest.mark.parametrize(
+    ("environment", "model"),
+    [
+        ({"OPENAI_API_KEY": "k"}, "openai:gpt-5"),
+        ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": ""}, "anthropic:claude-sonnet-4-5"),
+        ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, None),
+        ({"OPENAI_API_KEY": "k", "WINK_MODEL": "openai:gpt-5-mini"}, "openai:gpt-5-mini"),
+        ({"OPENAI_API_KEY": "k", "WINK_BASE_URL": "http://localhost/v1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_one_key_in_the_environment_chooses_a_model(
+    environment: dict[str, str], model: str | None
+) -> None:
+    settings = load_settings(None, environment={"HOME": "/nowhere", **environment}, options={})
+    assert settings["model"] == model
+    is_default = model is not None and "WINK_MODEL" not in environment
+    assert bool(settings.model_variable) == is_default

@@ -191,7 +191,12 @@ def test_no_provider_is_said_plainly_with_what_to_do(wink: Wink, monkeypatch: py
 @pytest.mark.parametrize(
     ("environment", "state", "says"),
     [
-        ({"ANTHROPIC_API_KEY": "x"}, "absent", "no model is chosen"),
+        ({"ANTHROPIC_API_KEY": "x"}, "ok", "asks anthropic:claude-sonnet-4-5"),
+        (
+            {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "x"},
+            "absent",
+            "no model is chosen",
+        ),
         ({"WINK_MODEL": "openai:a"}, "absent", "openai:a needs a key, which is not set"),
         ({"WINK_MODEL": "openai:a", "OPENAI_API_KEY": "x"}, "ok", "asks openai:a"),
         ({"WINK_MODEL": "openai:a", "WINK_BASE_URL": "http://localhost"}, "ok", "asks openai:a"),

@@ -92,6 +92,13 @@ def test_help_of_a_command_that_only_looks_at_steps_imports_nothing_that_does_th
     assert not modules_of(command, "--help") & {"rich", "msgspec", "re2", "weakincentives.posix"}
 
 
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_what_a_run_needs_after_its_first_line_is_imported_after_it(command: str):
+    loaded = modules_of(command, "--help")
+    heavy = ("adapters", "runtime", "filesystem", "contrib", "sandbox", "prompt")
+    assert not loaded & {"rich", *(f"weakincentives.{each}" for each in heavy)}
+
+
 @pytest.mark.parametrize("command", ["log", "show", "fork", "replay"])
 def test_commands_that_only_print_steps_load_neither_rich_nor_a_parser(command: str):
     loaded = modules_of(command, "/no/such/run")

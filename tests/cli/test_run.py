@@ -397,9 +397,26 @@ def misuse(wink: Wink, *arguments: str | Path) -> str:
 
 def test_no_model_says_how_to_give_one(wink: Wink, project: Path):
     assert misuse(wink, "x", "--workspace", project) == (
-        "wink: No model is set; use --model openai:MODEL or set WINK_MODEL;"
-        " wink demo works without a key\n"
+        "wink: No model is set; use --model openai:MODEL, set WINK_MODEL, or set the key of one"
+        " provider; wink demo works without a key\n"
     )
+
+
+def test_with_both_keys_the_user_has_to_choose_a_model(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-unused")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-unused")
+    assert "No model is set" in misuse(wink, "x", "--workspace", project)
+
+
+def test_a_model_that_cannot_be_used_leaves_no_copy(
+    wink: Wink, project: Path, copies: Callable[[], list[Path]]
+):
+    for model in ("openai:gpt-5", "gpt-5", "scripted:/no/such/file"):
+        misuse(wink, "x", "--workspace", project, "--model", model)
+    assert copies() == []
+    assert "No runs are kept." in wink("review").err
 
 
 def test_an_unknown_model_says_which_there_are(wink: Wink, project: Path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, edit, on_terminal, shell, write
+from weakincentives.cli.run.command import first_line
 from weakincentives.contrib.review import working_copy
 
 Copies = Callable[[], list[Path]]
@@ -110,3 +111,22 @@ def test_a_removed_line_that_looks_like_a_head_is_a_removed_line(project: Path, 
     done = on_terminal("review", copy.place, answers="k\n")
     assert "\x1b[31m--- drop table\x1b[0m" in done.out
     assert "\x1b[32m+++ y\x1b[0m" in done.out
+
+
+def test_the_first_line_names_the_model_and_the_directory_before_anything_is_done(
+    project: Path, script: Script
+):
+    model = script("Nothing to do.")
+    done = on_terminal("run", "x", "--workspace", project, "--model", model, "--discard")
+    assert "".join(done.out.split()).startswith(
+        "".join(f"{model} works in a copy of {project}".split())
+    )
+    assert done.out.count("works in a copy") == 1
+
+
+def test_the_first_line_says_why_it_is_this_model():
+    line = first_line("openai:gpt-5", Path("/x"), 600, "OPENAI_API_KEY")
+    assert line == (
+        "openai:gpt-5 works in a copy of /x, for at most 10:00"
+        " (as OPENAI_API_KEY is set; --model chooses another)"
+    )

@@ -18,14 +18,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from weakincentives.adapters import EFFORTS, PROVIDERS, TokenPrice
+from weakincentives.cli.lazy import defer, load
 from weakincentives.cli.state import ConfigError, parse_value
 from weakincentives.cli.units import parse_count, parse_duration
-from weakincentives.contrib.evaluation import ENGINES
-from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
-from weakincentives.sandbox import SANDBOXES
-from weakincentives.sandbox.allowlist import parse_rule
 from weakincentives.serde import SerdeError, convert
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,16 +30,22 @@ FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
 AUTO = "auto"
 NO_SANDBOX, LOCAL_SANDBOX = "none", "local"
-DIALECT_CHOICES = (AUTO, *DIALECTS)
-SANDBOX_CHOICES = (NO_SANDBOX, *SANDBOXES)
 NO_ENGINE = "none"
-ENGINE_CHOICES = (NO_ENGINE, AUTO, *ENGINES)
+# These names are those of packages that take longer to import than a person waits for the first
+# line of a run; a test compares them.
+PROVIDER_NAMES = ("anthropic", "claude-agent", "litellm", "openai")
+EFFORT_CHOICES = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+DIALECT_CHOICES = (AUTO, "wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp")
+SANDBOX_CHOICES = (NO_SANDBOX, AUTO, "bubblewrap", "landlock", "podman", LOCAL_SANDBOX)
+ENGINE_CHOICES = (NO_ENGINE, AUTO, "python", "asteval", "monty")
 KEY_VARIABLES: Mapping[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
     "claude-agent": "ANTHROPIC_API_KEY",
 }
 """The variable in which each provider's client looks for an API key."""
+DEFAULT_MODELS = ("openai:gpt-5", "anthropic:claude-sonnet-4-5")
+"""The model of a provider whose key is in the environment, if the user names none."""
 MCP_TOKEN_VARIABLE = "WINK_MCP_TOKEN"
 """The variable that holds the token of `wink mcp --http`."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK", MCP_TOKEN_VARIABLE)
@@ -93,6 +95,12 @@ class Settings:
         setting = self.given.get(key)
         return None if setting is None else setting.value
 
+    @property
+    def model_variable(self) -> str:
+        """The variable with the key that chose the model; empty if the user did."""
+        model = self.given.get("model")
+        return model.source if model is not None and model.source in KEY_VARIABLES.values() else ""
+
 
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
@@ -123,6 +131,9 @@ def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
     return parse
 
 
+_parse_rule = defer("sandbox.allowlist", "parse_rule")
+
+
 def parse_hosts(value: Any) -> tuple[str, ...]:
     """Return the rules of an allow-list, from a list or a text with commas.
 
@@ -131,7 +142,7 @@ def parse_hosts(value: Any) -> tuple[str, ...]:
     """
     hosts = _parse_list(value, "hosts")
     try:
-        return tuple(str(parse_rule(each.strip())) for each in hosts)
+        return tuple(str(_parse_rule(each.strip())) for each in hosts)
     except ValueError as error:
         raise ValueError(f"is invalid: {error}") from error
 
@@ -164,12 +175,12 @@ def _parse_flag(value: Any) -> bool:
     return found
 
 
-def _parse_prices(value: Any) -> dict[str, TokenPrice]:
+def _parse_prices(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
         raise ValueError(f"must be a table of models: {value!r}; write [prices] in a file")
-    table = cast("dict[str, Any]", value)
+    table, price = cast("dict[str, Any]", value), load("adapters", "TokenPrice")
     try:
-        return {str(model): convert(each, TokenPrice) for model, each in table.items()}
+        return {str(model): convert(each, price) for model, each in table.items()}
     except SerdeError as error:
         example = '"openai:gpt-5" = { input = 1.25, cached = 0.125, output = 10 }'
         raise ValueError(
@@ -184,11 +195,13 @@ def _choice(choices: tuple[str, ...], text: str, **facts: Any) -> Key:
 KEYS: Mapping[str, Key] = {
     "model": Key(
         _parse_text,
-        f"{', '.join(f'{each}:MODEL' for each in PROVIDERS)}, or scripted:FILE for a script.",
+        f"{', '.join(f'{each}:MODEL' for each in PROVIDER_NAMES)}, or scripted:FILE for a script.",
         "NAME",
     ),
     "dialect": _choice(DIALECT_CHOICES, "Tool names to offer; auto picks them by model."),
-    "effort": _choice(EFFORTS, "How much the model reasons; by default the provider decides."),
+    "effort": _choice(
+        EFFORT_CHOICES, "How much the model reasons; by default the provider decides."
+    ),
     "temperature": Key(
         _parse_temperature, "Sampling temperature; by default the provider decides.", "NUMBER"
     ),
@@ -314,6 +327,8 @@ def load_settings(
             option = option_name(key)
             given[key] = Setting(parse_value(option, KEYS[key].parse, value), option)
     _check_model(given, environment)
+    if not given.keys() & {"model", "base_url", "api_key_env"}:
+        given |= _default_model(environment)
     return Settings(given)
 
 
@@ -415,9 +430,9 @@ def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -
     if model is None or not model.is_foreign:
         return
     provider = str(model.value).partition(":")[0]
-    if provider in PROVIDERS and provider not in SAFE_PROVIDERS:
+    if provider in PROVIDER_NAMES and provider not in SAFE_PROVIDERS:
         raise _workspace_error(model.source, "model")
-    if "api_key_env" in given and "base_url" not in given and provider in PROVIDERS:
+    if "api_key_env" in given and "base_url" not in given and provider in PROVIDER_NAMES:
         raise ConfigError(
             f"{model.source}: a workspace's model cannot receive the key that"
             f" {given['api_key_env'].source} names; choose the model with --model"
@@ -428,6 +443,13 @@ def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -
             f"{model.source}: a workspace's model cannot send {variable} to the server that"
             f" {given['base_url'].source} names; choose the model with --model"
         )
+
+
+def _default_model(environment: Mapping[str, str]) -> dict[str, Setting]:
+    """Return the model of the one provider whose key is in the environment; nothing if unclear."""
+    models = {KEY_VARIABLES[model.partition(":")[0]]: model for model in DEFAULT_MODELS}
+    found = [name for name in models if environment.get(name)]
+    return {"model": Setting(models[found[0]], found[0])} if len(found) == 1 else {}
 
 
 def _check_key(key: str, path: Path) -> None:

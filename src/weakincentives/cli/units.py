@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from weakincentives.posix import display_path
-from weakincentives.runtime import TokenUsage
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
@@ -124,8 +123,27 @@ def format_short_count(number: int) -> str:
     return str(number)
 
 
+class TokenCounts(Protocol):
+    """The tokens that a run has used; importing what counts them would slow down every command."""
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens of the requests."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of them that were cached."""
+        ...
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the answers."""
+        ...
+
+
 def format_tokens(
-    usage: TokenUsage,
+    usage: TokenCounts,
     format_number: Callable[[int], str] = "{:,}".format,
     limit: int | None = None,
 ) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from weakincentives.cli.state import ConfigError
-from weakincentives.contrib.review import CommitError
-from weakincentives.contrib.review.commit import require_repository
+from weakincentives.cli.terminal import is_terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +46,27 @@ class Action:
         words += [word for path in self.only for word in ("--only", path)]
         words += [word for path in self.skip for word in ("--skip", path)]
         return shlex.join([*words, *(["--merge"] if self.merge else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What the user asked for with the options of `wink run` and `wink resume`."""
+
+    settings: Mapping[str, object]
+    """Options that are settings, by their names."""
+    action: Action
+    attach: tuple[str, ...] = ()
+    config: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    record: Path | None = None
+    """Where the conversation is recorded, to be replayed."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether a person gets the first line before everything else is ready."""
+        return not self.as_json and not self.quiet and is_terminal(sys.stderr)
 
 
 def action_options(command: F) -> F:
@@ -149,15 +169,6 @@ def _check(action: Action, *, is_undo: bool) -> None:
         raise click.UsageError(
             f"The directory of the patch does not exist: {str(action.patch)!r}; create it first"
         )
-
-
-def check_repository(action: Action, original: Path) -> None:
-    """Raise ConfigError before the run if its changes could not be committed after it."""
-    if action.kind in {"commit", "branch"}:
-        try:
-            require_repository(original, action.branch)
-        except CommitError as error:
-            raise ConfigError(f"{error}; nothing was run") from error
 
 
 def _name(kinds: frozenset[ActionKind]) -> str:

@@ -1,49 +1,30 @@
-"""`wink run`: a model works on a task in a copy of a directory, and the user decides.
+"""The arguments of `wink run` and `wink resume`, and the first line that they print.
 
-Nothing changes the directory itself before that decision. `wink resume` continues from any step.
+Nothing changes the directory before the user decides. What does the work is imported after that
+line: it takes longer than a person waits for a sign of life.
 """
 
+import functools
 import os
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from weakincentives.adapters import CancellationToken
-from weakincentives.cli import runs
-from weakincentives.cli.config import ConfigError, Settings, load_settings, setting_options
-from weakincentives.cli.run.action import check_repository
-from weakincentives.cli.run.continuation import EarlierRun
-from weakincentives.cli.run.job import Job
-from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.model import check_options, choose_dialect, create_model
-from weakincentives.cli.run.options import (
-    STANDARD_INPUT,
-    Attachment,
-    RunRequest,
-    Start,
-    add_instruction,
-    load_attachments,
-    resolve_options,
-    run_options,
-)
-from weakincentives.cli.run.recovery import compare_copy
-from weakincentives.cli.run.report import Report, print_start
-from weakincentives.cli.run.view import JsonView, View
-from weakincentives.cli.run.workspace import (
-    create_copy,
-    name_copy_on_error,
-    resolve_workspace,
-)
-from weakincentives.cli.steps import open_timeline
-from weakincentives.cli.terminal import disable_echo
-from weakincentives.contrib.review.records import open_files
-from weakincentives.runtime.session import Session
+from weakincentives.cli.config import KEYS, load_settings, setting_options
+from weakincentives.cli.lazy import defer
+from weakincentives.cli.run.action import RunRequest, action_options
+from weakincentives.cli.terminal import echo
+from weakincentives.cli.units import format_clock
+from weakincentives.posix import display_path
 
-_MAX_TASK_LENGTH = 1024 * 1024
+F = TypeVar("F", bound=Callable[..., Any])
+
+_start_run = defer("cli.run.rounds", "start_run")
+_continue_last = defer("cli.run.rounds", "continue_last")
+_resume = defer("cli.run.rounds", "resume")
 _EPILOG = """\b
 Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
@@ -51,6 +32,43 @@ Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 Settings: wink.toml, overridden by WINK_MODEL, WINK_DEADLINE and so on,
 overridden by these options.
 """
+
+
+def run_options(command: F) -> F:
+    """Add the options that `wink run` and `wink resume` share, which get them as one `request`."""
+
+    @functools.wraps(command)
+    def parse(**options: Any) -> Any:
+        given = {name: options.pop(name) for name in KEYS if name in options}
+        names = [each.name for each in fields(RunRequest) if each.name in options]
+        request = RunRequest(given, **{name: options.pop(name) for name in names})
+        return command(request=request, **options)
+
+    found: Any = parse
+    options = (
+        click.option(
+            "--attach",
+            multiple=True,
+            metavar="FILE",
+            help="Send a text file or picture with the task; - is standard input; repeatable.",
+        ),
+        setting_options(
+            *("model", "dialect", "effort", "temperature", "max_tokens", "deadline", "max_steps"),
+            *("context_window", "sandbox", "evaluate", "command_timeout", "test_cmd"),
+            *("test_rounds", "env", "allow_host", "digest", "project_instructions"),
+            *("base_url", "api_key_env"),
+        ),
+        action_options,
+        click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
+        click.option("--quiet", is_flag=True, help="Print nothing during the run."),
+        click.option(
+            "--verbose", is_flag=True, help="Print what the model gets of its commands' output."
+        ),
+    )
+    for option in reversed(options):
+        found = option(found)
+    return found
 
 
 @click.command(epilog=_EPILOG)
@@ -100,44 +118,22 @@ def command(
 
     TASK is the task in words; - reads it from standard input.
     """
-    original = resolve_workspace(workspace)
-    attachments = load_attachments(request.attach, is_stdin_used=task == STANDARD_INPUT)
-    if is_continued:
-        if no_dump or request.settings["exclude"]:
-            option = "--no-dump" if no_dump else "--exclude"
-            raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
-        found = runs.find_last_run(original)
-        with open_timeline(found) as timeline:
-            run = EarlierRun(found, timeline)
-            instruction = None if task is None else _read_task(task)
-            code = _continue_run(run, instruction, original, request, attachments)
-        raise click.exceptions.Exit(code)
-    if task is None:
+    if not is_continued and task is None:
         raise click.UsageError("Missing argument 'TASK'; describe what to do")
-    settings = load_settings(
-        original, file=request.config, environment=os.environ, options=request.settings
-    )
-
-    @contextmanager
-    def begin(view: View) -> Generator[Start, None, None]:
-        session = Session(session_id=runs.new_session_id())
-        with runs.new_run(session.session_id, original) as place:
-            yield Start(create_copy(original, settings["exclude"] or (), place, view), session)
-
-    code = execute_job(
-        settings,
-        _read_task(task),
-        begin,
-        original=original,
-        request=request,
-        is_recorded=not no_dump,
-        attachments=attachments,
-    )
+    if is_continued and (no_dump or request.settings["exclude"]):
+        option = "--no-dump" if no_dump else "--exclude"
+        raise click.UsageError(f"{option} cannot be used with --continue; leave it out")
+    if request.is_announced:
+        _announce(workspace, request, is_continued=is_continued)
+    if is_continued:
+        code = _continue_last(task, workspace, request)
+    else:
+        code = _start_run(task, workspace, request, is_recorded=not no_dump)
     raise click.exceptions.Exit(code)
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("run", shell_complete=runs.complete_run)
+@click.argument("run", shell_complete=defer("cli.runs", "complete_run"))
 @click.argument("instruction", required=False)
 @click.option("--at", "step", metavar="STEP", help="Continue from this step; by default the last.")
 @click.option("--name", metavar="NAME", help="Name of the branch, if other steps follow already.")
@@ -164,114 +160,28 @@ def resume(
     with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
     choose others.
     """
-    found = runs.find_run(run, "steps")
-    with open_timeline(found) as timeline:
-        earlier = EarlierRun(found, timeline, step=step, branch=name)
-        original = earlier.find_original(workspace)
-        attachments = load_attachments(request.attach)
-        code = _continue_run(earlier, instruction, original, request, attachments)
+    if request.is_announced:
+        echo(f"Continuing the run {run}")
+    code = _resume(run, instruction, request, step=step, name=name, workspace=workspace)
     raise click.exceptions.Exit(code)
 
 
-def _continue_run(
-    run: EarlierRun,
-    instruction: str | None,
-    original: Path,
-    request: RunRequest,
-    attachments: Sequence[Attachment],
-) -> int:
-    """Continue an earlier run; return the exit code."""
-    if attachments and instruction is None:
-        raise click.UsageError("--attach needs an instruction; say what to do with it")
-    task = run.check_instruction(instruction)
-    return execute_job(
-        run.load_settings(original, config=request.config, options=request.settings),
-        task,
-        lambda view: run.begin(original, instruction, view),
-        original=original,
-        request=request,
-        attachments=attachments,
-    )
+def first_line(model: str, directory: Path, seconds: float | None, variable: str = "") -> str:
+    """Return which model works where, and why it is this one if the user did not say."""
+    limit = "" if seconds is None else f", for at most {format_clock(seconds)}"
+    why = f" (as {variable} is set; --model chooses another)" if variable else ""
+    return f"{model} works in a copy of {display_path(str(directory))}{limit}{why}"
 
 
-def execute_job(
-    settings: Settings,
-    task: str,
-    begin: Callable[[View], AbstractContextManager[Start]],
-    *,
-    original: Path,
-    request: RunRequest,
-    is_recorded: bool = True,
-    attachments: Sequence[Attachment] = (),
-) -> int:
-    """Let a model work in a copy of `original`, as `begin` returns it; return the exit code.
-
-    Replies of the user are further rounds in the same copy, session and conversation. Time,
-    tokens and steps are counted again in each.
-    """
-    check_repository(request.action, original)
-    cancellation = CancellationToken()
-    view = _create_view(cancellation, request)
-    with create_model(settings, os.environ, request.record) as adapter, ExitStack() as stack:
-        dialect = choose_dialect(settings, adapter)
-        options = replace(
-            resolve_options(task, settings, dialect, original), attachments=tuple(attachments)
+def _announce(workspace: Path, request: RunRequest, *, is_continued: bool) -> None:
+    """Print the first line of a run, before what does the work is imported."""
+    directory = Path(os.path.realpath(workspace.expanduser()))
+    if is_continued:
+        echo(f"Continuing the last run on {display_path(str(directory))}")
+    elif directory.is_dir():
+        settings = load_settings(
+            directory, file=request.config, environment=os.environ, options=request.settings
         )
-        check_options(adapter, options.model_options)
-        with disable_echo():
-            start = stack.enter_context(begin(view))
-            copy = start.copy
-            if is_recorded:
-                options = replace(options, steps=runs.steps_path(runs.run_directory(copy.place)))
-            stack.enter_context(name_copy_on_error(copy.place))
-            print_start(view, copy, adapter, options)
-        report = Report(view, copy, is_silent=request.as_json)
-        while True:
-            job = Job(options, start, adapter, view=view, cancellation=cancellation)
-            with disable_echo():
-                model = f"{adapter.name}:{adapter.model}"
-                runs.begin_run(copy.place, task=options.task, model=model, since=start.since)
-                result = job.run()
-                runs.update_run(copy.place, status=result.status, answer=result.answer)
-            ending = report.finish(result, request.action, start.since)
-            if ending.reply is None:
-                return ending.exit_code
-            assert ending.state is not None
-            with open_files(copy) as files:
-                state = compare_copy(files, files.view(ending.state))
-            options = replace(options, task=ending.reply, attachments=())
-            text = "\n\n".join(filter(None, (ending.reply, state.note)))
-            start = Start(
-                copy,
-                start.session,
-                add_instruction(result.messages, text),
-                result.last_step,
-                instruction=text,
-                since=state.snapshot,
-            )
-            cancellation = CancellationToken()
-
-
-def _read_task(argument: str) -> str:
-    task = _read_stdin() if argument == STANDARD_INPUT else argument
-    if not task.strip():
-        raise ConfigError("The task is empty; describe what to do")
-    return task
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
-        raise ConfigError("The task cannot be read; standard input is closed")
-    try:
-        task = sys.stdin.read(_MAX_TASK_LENGTH + 1)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
-    if len(task) > _MAX_TASK_LENGTH:
-        raise ConfigError(f"The task is longer than {_MAX_TASK_LENGTH:,} characters; shorten it")
-    return task
-
-
-def _create_view(cancellation: CancellationToken, request: RunRequest) -> View:
-    if request.as_json:
-        return JsonView(cancellation.cancel)
-    return View() if request.quiet else LinesView(is_verbose=request.verbose)
+        if settings["model"] is not None:
+            model, seconds = settings["model"], settings["deadline"]
+            echo(first_line(model, directory, seconds, settings.model_variable))

@@ -6,7 +6,9 @@ tool call `{"name": ..., "arguments": {...}}`, a list of tool calls, or a `Compl
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -95,8 +97,8 @@ def create_model(
     name = settings["model"]
     if name is None:
         raise ConfigError(
-            "No model is set; use --model openai:MODEL or set WINK_MODEL;"
-            " wink demo works without a key"
+            "No model is set; use --model openai:MODEL, set WINK_MODEL, or set the key of one"
+            " provider; wink demo works without a key"
         )
     try:
         adapter = _create_adapter(name, settings, environment)
@@ -112,16 +114,34 @@ def create_model(
     return RecordingAdapter(adapter, record)
 
 
-def check_options(adapter: ProviderAdapter, options: RunOptions) -> None:
-    """Check that the provider has the options of a run.
+@contextmanager
+def load_model(
+    settings: Settings,
+    environment: Mapping[str, str],
+    options: RunOptions,
+    record: Path | None = None,
+) -> Generator[Future[ProviderAdapter]]:
+    """Create the adapter in a thread, because its SDK takes long to import; close it at the end.
 
-    Raises:
-        ModelError: It has not.
+    The future raises what `create_model` does, and `ModelError` if the provider lacks an option.
     """
-    try:
-        adapter.check_options(options)
-    except AdapterError as error:
-        raise ModelError(str(error)) from error
+
+    def create() -> ProviderAdapter:
+        adapter = create_model(settings, environment, record)
+        try:
+            adapter.check_options(options)
+        except AdapterError as error:
+            adapter.close()
+            raise ModelError(str(error)) from error
+        return adapter
+
+    with ThreadPoolExecutor(1, "wink-model") as pool:
+        made = pool.submit(create)
+        try:
+            yield made
+        finally:
+            if made.exception() is None:
+                made.result().close()
 
 
 def choose_dialect(settings: Settings, adapter: ProviderAdapter) -> DialectName:

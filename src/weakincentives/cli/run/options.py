@@ -4,15 +4,12 @@ An attached text is quoted in the message after the task; a picture is sent as a
 line in the message names it.
 """
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-import click
+from typing import IO
 
 from weakincentives.adapters import (
     AssistantMessage,
@@ -20,8 +17,7 @@ from weakincentives.adapters import (
     RunOptions,
     UserMessage,
 )
-from weakincentives.cli.config import KEYS, Settings, describe_server, setting_options
-from weakincentives.cli.run.action import Action, action_options
+from weakincentives.cli.config import Settings, describe_server
 from weakincentives.cli.run.sandbox import (
     NO_COMMANDS,
     RunSandbox,
@@ -39,8 +35,6 @@ from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.prompt import Media, quote_data
 from weakincentives.runtime.session import Session
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 STANDARD_INPUT = "-"
 """The argument that stands for standard input."""
@@ -179,7 +173,7 @@ class JobOptions:
     """The task and its limits; None means unlimited."""
 
     task: str
-    dialect: DialectName
+    dialect: DialectName = "wink"
     attachments: tuple[Attachment, ...] = ()
     """Texts and pictures that are sent with the task."""
     sandbox: RunSandbox = NO_COMMANDS
@@ -205,24 +199,10 @@ class JobOptions:
     """Whether the prompt has a digest of the workspace."""
     instructions: bool = True
     """Whether the prompt has the instructions of the project and the user."""
+    model_variable: str = ""
+    """The variable with the key that chose the model; empty if the user did."""
     origin: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings to record with the run, as the user gave them."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """What the user asked for with the options of `wink run` and `wink resume`."""
-
-    settings: Mapping[str, object]
-    """Options that are settings, by their names."""
-    action: Action
-    attach: tuple[str, ...] = ()
-    config: str | None = None
-    as_json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    record: Path | None = None
-    """Where the conversation is recorded, to be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,50 +241,8 @@ def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ..
     return (*messages, UserMessage(text))
 
 
-# --- the command line ---
-
-
-def run_options(command: F) -> F:
-    """Add the options that `wink run` and `wink resume` share, which get them as one `request`."""
-
-    @functools.wraps(command)
-    def parse(**options: Any) -> Any:
-        given = {name: options.pop(name) for name in KEYS if name in options}
-        names = [each.name for each in fields(RunRequest) if each.name in options]
-        request = RunRequest(given, **{name: options.pop(name) for name in names})
-        return command(request=request, **options)
-
-    found: Any = parse
-    options = (
-        click.option(
-            "--attach",
-            multiple=True,
-            metavar="FILE",
-            help="Send a text file or picture with the task; - is standard input; repeatable.",
-        ),
-        setting_options(
-            *("model", "dialect", "effort", "temperature", "max_tokens", "deadline", "max_steps"),
-            *("context_window", "sandbox", "evaluate", "command_timeout", "test_cmd"),
-            *("test_rounds", "env", "allow_host", "digest", "project_instructions"),
-            *("base_url", "api_key_env"),
-        ),
-        action_options,
-        click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
-        click.option("--quiet", is_flag=True, help="Print nothing during the run."),
-        click.option(
-            "--verbose", is_flag=True, help="Print what the model gets of its commands' output."
-        ),
-    )
-    for option in reversed(options):
-        found = option(found)
-    return found
-
-
-def resolve_options(
-    task: str, settings: Settings, dialect: DialectName, original: Path
-) -> JobOptions:
-    """Return the options of a run in its settings.
+def resolve_options(task: str, settings: Settings, original: Path) -> JobOptions:
+    """Return the options of a run in its settings, but for the dialect, which the model decides.
 
     Raises:
         ConfigError: The sandbox, the engine or a variable cannot be used here.
@@ -312,7 +250,6 @@ def resolve_options(
     sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
     return JobOptions(
         task,
-        dialect,
         sandbox=sandbox,
         engine=resolve_engine(settings["evaluate"]),
         max_tokens=settings["max_tokens"],
@@ -325,6 +262,7 @@ def resolve_options(
         dump_all=settings["dump_all"] is True,
         digest=settings["digest"] is not False,
         instructions=settings["project_instructions"] is not False,
+        model_variable=settings.model_variable,
         origin=_describe_model(settings),
     )
 

@@ -14,6 +14,7 @@ from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
+from weakincentives.cli.run.command import first_line
 from weakincentives.cli.run.decision import Decision, can_ask
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.options import JobOptions
@@ -29,7 +30,6 @@ from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten, wrap_words
 from weakincentives.cli.units import (
-    format_clock,
     format_cost,
     format_count,
     format_duration,
@@ -55,9 +55,14 @@ _PATCHED = frozenset({"patched", "patched-partly"})
 
 
 def print_start(
-    view: View, copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions
+    view: View,
+    copy: WorkingCopy,
+    adapter: ProviderAdapter,
+    options: JobOptions,
+    *,
+    is_announced: bool,
 ) -> None:
-    """Print what is about to run, and where."""
+    """Print what is about to run, and where, unless the first line said it already."""
     facts = {
         **pick(options, "task", "dialect", "max_tokens"),
         **pick(options.model_options, "effort", "temperature"),
@@ -78,22 +83,19 @@ def print_start(
         "outward_links": list(copy.external_links),
         "warnings": list(copy_warnings(copy, options.sandbox.name)),
     }
-    lines = _start_lines(copy, adapter, options)
+    name = f"{adapter.name}:{adapter.model}"
+    first = first_line(name, copy.original, options.seconds, options.model_variable)
+    lines = [*([] if is_announced else [first]), *_start_lines(copy, options)]
     view.emit("started", facts, escape_controls("\n".join(lines)))
 
 
-def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions) -> Iterator[str]:
-    limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
+def _start_lines(copy: WorkingCopy, options: JobOptions) -> Iterator[str]:
     if str(options.sandbox):
         yield str(options.sandbox)
     if options.env and options.sandbox.name is not None:
         yield _describe_variables(sorted(options.env))
     if options.engine is not None:
         yield f"The model can evaluate Python code, with the engine {options.engine}."
-    yield (
-        f"{adapter.name}:{adapter.model} works in a copy of"
-        f" {display_path(str(copy.original))}{limit}"
-    )
     yield from (f"  attached: {display_path(each.name)}" for each in options.attachments)
     yield from (f"  not copied: {each}" for each in copy.skipped[:_MAX_NAMES])
     more = len(copy.skipped) - _MAX_NAMES

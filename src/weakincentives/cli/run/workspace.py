@@ -3,8 +3,10 @@
 import os
 import shlex
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from weakincentives.cli.run.view import View
 from weakincentives.cli.runs import place_id
@@ -42,8 +44,16 @@ def resolve_workspace(path: Path, option: str = "--workspace") -> Path:
     return resolved
 
 
-def create_copy(original: Path, exclude: Sequence[str], place: Path, view: View) -> WorkingCopy:
+def create_copy(
+    original: Path,
+    exclude: Sequence[str],
+    place: Path,
+    view: View,
+    model: Future[Any] | None = None,
+) -> WorkingCopy:
     """Create the working copy of a directory in `place`, and show the progress.
+
+    It is given up as soon as the `model`, which is loaded meanwhile, cannot be used.
 
     Raises:
         ConfigError: The directory is too large, or the copy cannot be placed.
@@ -53,6 +63,8 @@ def create_copy(original: Path, exclude: Sequence[str], place: Path, view: View)
     def update(progress: MountProgress) -> None:
         nonlocal latest
         latest = progress
+        if model is not None and model.done():
+            model.result()
 
     def describe() -> str:
         if not latest.total_files:

@@ -3,26 +3,15 @@
 What does their work is imported when one of them runs: help and errors of usage come at once.
 """
 
-from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from weakincentives.cli.lazy import defer
 
-def _defer(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that imports another one when it is called."""
-
-    def call(*arguments: object, **options: object) -> Any:
-        found = import_module(f"weakincentives.cli.{module}")
-        return getattr(found, name)(*arguments, **options)
-
-    return call
-
-
-_complete_run = _defer("runs", "complete_run")
+_complete_run = defer("cli.runs", "complete_run")
 _run = click.argument("run", default="last", shell_complete=_complete_run)
 _words = partial(click.argument, "words", nargs=-1, shell_complete=_complete_run)
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -40,7 +29,7 @@ def log(**options: Any) -> None:
     RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
     default. A tool call marked ✗ failed and was rolled back.
     """
-    _defer("timeline.log", "log")(**options)
+    defer("cli.timeline.log", "log")(**options)
 
 
 @click.command()
@@ -55,7 +44,7 @@ def show(**options: Any) -> None:
     step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
     without it, this is the newest run.
     """
-    _defer("timeline.log", "show")(**options)
+    defer("cli.timeline.log", "show")(**options)
 
 
 @click.command()
@@ -68,7 +57,7 @@ def fork(**options: Any) -> None:
     The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
     step of a branch. RUN comes first; without it, this is the newest run.
     """
-    _defer("timeline.log", "fork")(**options)
+    defer("cli.timeline.log", "fork")(**options)
 
 
 @click.command()
@@ -94,7 +83,7 @@ def restore(**options: Any) -> None:
     this is the newest run. Nothing that exists is overwritten: wink resume continues the run
     itself, and wink review applies changes to the original.
     """
-    _defer("timeline.export", "restore")(**options)
+    defer("cli.timeline.export", "restore")(**options)
 
 
 @click.command()
@@ -116,7 +105,7 @@ def export(**options: Any) -> None:
     at the end, ID.jsonl and ID.fs.zip. Reproducible and ignored files are in none of them unless
     they were recorded. Nothing that exists is overwritten, except an earlier dump.
     """
-    _defer("timeline.export", "export")(**options)
+    defer("cli.timeline.export", "export")(**options)
 
 
 @click.command()
@@ -130,7 +119,7 @@ def diff(**options: Any) -> None:
     the whole run changed. A STEP is a number, or @NAME for the newest step of a branch.
     RUN comes first; without it, this is the newest run.
     """
-    _defer("timeline.export", "diff")(**options)
+    defer("cli.timeline.export", "diff")(**options)
 
 
 @click.command(epilog="Exit codes: 0 done, 1 failed, 4 conflict, nothing was undone.")
@@ -146,4 +135,4 @@ def undo(**options: Any) -> None:
     paths are named. Of a command that was rolled back, this restores what the rollback displaced.
     An undo is a step too: undo it to redo. RUN comes first; without it, this is the newest run.
     """
-    _defer("timeline.undo", "undo")(**options)
+    defer("cli.timeline.undo", "undo")(**options)

@@ -1,0 +1,122 @@
+"""Test suites of real projects, outside and in a sandbox: what fails inside only is our fault."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weakincentives.contrib.review import working_copy
+from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem
+from weakincentives.sandbox import create_sandbox
+
+_REPORT = "report.xml"
+_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A project on PyPI whose source distribution has its tests."""
+
+    project: str
+    version: str
+    requirements: tuple[str, ...] = ()
+    """What its tests need, besides pytest."""
+    arguments: tuple[str, ...] = ("tests",)
+
+
+SUITES = (
+    Suite("attrs", "25.4.0", ("hypothesis", "cloudpickle")),
+    Suite("blinker", "1.9.0", ("pytest-asyncio",)),
+    Suite("click", "8.3.1"),
+    Suite("flask", "3.1.2", ("asgiref", "python-dotenv")),
+    Suite("humanize", "4.14.0", ("freezegun",)),
+    Suite("jinja2", "3.1.6", ("trio",)),
+    Suite("marshmallow", "4.1.0", ("simplejson",)),
+    Suite("packaging", "25.0", ("pretend",)),
+    Suite("platformdirs", "4.5.0", ("appdirs", "pytest-mock")),
+    Suite("structlog", "25.5.0", ("freezegun", "pretend", "pytest-asyncio", "time-machine")),
+    Suite("trio", "0.32.0", ("astor", "jedi", "trustme", "pyopenssl"), ("src",)),
+    Suite("werkzeug", "3.1.3", ("ephemeral-port-reserve", "watchdog", "cryptography")),
+)
+
+
+def prepare(suite: Suite, directory: Path) -> tuple[Path, Path]:
+    """Download a project and make an environment for it; return both."""
+    name = f"{suite.project}=={suite.version}"
+    _pip(
+        sys.executable,
+        *("download", "--no-deps", "--no-binary", suite.project, "--dest", directory, name),
+    )
+    (archive,) = directory.glob("*.tar.gz")
+    with tarfile.open(archive) as members:
+        members.extractall(directory / "source", filter="data")
+    (project,) = (directory / "source").iterdir()
+    environment = directory / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    _pip(python, "install", "pytest", *suite.requirements, "--editable", project)
+    return project, environment
+
+
+def _pip(python: str | Path, *arguments: str | Path) -> None:
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    subprocess.run([*pip, *arguments], check=True)
+
+
+def results_outside(
+    project: Path, environment: Path, arguments: Sequence[str]
+) -> Mapping[str, str]:
+    """Run the tests in a copy of the project as its developer would; return how each ended."""
+    before = project.with_name(f"{project.name}-before")
+    shutil.copytree(project, before, symlinks=True)
+    try:
+        path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        command = ["python", *_options(arguments)]
+        subprocess.run(
+            command,
+            cwd=project,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        return _read(project / _REPORT)
+    finally:
+        shutil.rmtree(project)
+        before.rename(project)
+
+
+def results_inside(
+    project: Path, environment: Path, arguments: Sequence[str], place: Path, sandbox: str
+) -> Mapping[str, str]:
+    """Run the tests as the command of a model in `wink run`; return how each ended."""
+    copy = working_copy(project, place=place)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{environment / 'bin'}{os.pathsep}{path}"
+    try:
+        with (
+            HostFilesystem(copy.root, git_dir=copy.git_dir, limits=POSIX_LIMITS) as files,
+            create_sandbox(sandbox, files, original=project) as made,
+        ):
+            made.exec(["python", *_options(arguments)], timeout=_SECONDS)
+    finally:
+        os.environ["PATH"] = path
+    return _read(copy.root / _REPORT)
+
+
+def _options(arguments: Sequence[str]) -> list[str]:
+    return ["-m", "pytest", "-q", "-o", "junit_family=xunit1", "--junit-xml", _REPORT, *arguments]
+
+
+def _read(report: Path) -> Mapping[str, str]:
+    """Return the outcome of each test in a report."""
+    found: dict[str, str] = {}
+    for case in ET.parse(report).iter("testcase"):
+        outcome = next((e.tag for e in case if e.tag in {"failure", "error", "skipped"}), "passed")
+        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
+    return found
