@@ -326,12 +326,29 @@ def test_a_wrong_request_is_refused_with_a_reason(
     assert not workspace.outcome.result.success
 
 
-def test_a_line_in_the_place_of_arguments_is_answered_with_the_way_to_run_it(
-    workspace: ShellWorkspace,
+@pytest.mark.parametrize("dialect", sorted(SHELL_TOOL_SPECS))
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("printf '%s.' a b | tr a x", "x.b."),
+        (["printf", "%s.", "a b", "$HOME"], "a b.$HOME."),
+        ('["printf", "%s.", "c d"]', "c d."),
+        (["sh", "-c", "printf %s. 'e f'"], "e f."),
+    ],
+)
+def test_every_dialect_takes_a_line_and_a_list_of_words(
+    workspace: ShellWorkspace, dialect: str, command: str | list[str], printed: str
 ):
-    told = workspace.call("shell_execute", command="ls -l")
-    assert told.startswith("exit code 127")
-    assert "To run a command line, use ['sh', '-c', 'ls -l']" in told
+    name, field = {
+        "claude": ("Bash", "command"),
+        "anthropic-editor": ("bash", "command"),
+        "openai": ("exec_command", "cmd"),
+        "gemini": ("run_shell_command", "command"),
+    }.get(dialect, ("shell_execute", "command"))
+    if isinstance(command, str) and command.startswith("[") and name != "shell_execute":
+        command = json.loads(command)  # a line for a shell may begin so
+    told = workspace.call(name, dialect, **{field: command})
+    assert told.endswith(f"stdout:\n{printed}")
 
 
 def test_limits_can_be_lifted(workspace: ShellWorkspace):

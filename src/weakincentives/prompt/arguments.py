@@ -2,7 +2,8 @@
 
 `concise_schema` leaves out what a model need not read. `coerce` runs only if arguments do not
 match the schema. It accepts null for an optional field, and a list sent as a JSON string or as
-its only item. Numbers and booleans sent as strings are handled by the converter. `FieldAliases`
+its only item, or what the field's metadata makes of a string or list (`from_text`, `from_list`).
+Numbers and booleans sent as strings are handled by the converter. `FieldAliases`
 translates between the names that models use and the names of dataclass fields.
 """
 
@@ -66,7 +67,7 @@ def coerce(value: object, kind: Any) -> object:
     hints = get_type_hints(kind)
     known = {each.name: each for each in fields(kind)}
     return {
-        name: _coerce_field(each, hints[name]) if name in known else each
+        name: _coerce_field(each, hints[name], known[name].metadata) if name in known else each
         for name, each in given.items()
         if each is not None or name not in known or not _null_is_omission(known[name], hints[name])
     }
@@ -78,12 +79,18 @@ def _null_is_omission(field: Field[Any], hint: Any) -> bool:
     return optional and NoneType not in _choices(hint)
 
 
-def _coerce_field(value: object, hint: Any) -> object:
+def _coerce_field(value: object, hint: Any, metadata: Mapping[str, Any]) -> object:
     choices = _choices(hint)
+    if "from_list" in metadata and isinstance(value, list):
+        words = cast("list[object]", value)
+        is_text = all(isinstance(each, str) for each in words)
+        return metadata["from_list"](words) if is_text else words
     items = next((get_args(each)[0] for each in choices if _is_list_hint(each)), None)
     if items is None or (isinstance(value, str) and str in choices):
         return value
     found = _parse_list(value, items)
+    if found == [value] and "from_text" in metadata:
+        return metadata["from_text"](value)
     if not isinstance(found, list | tuple):
         return value
     return [coerce(each, items) for each in cast("list[object]", found)]

@@ -4,7 +4,8 @@ Eight of them are also the parameters of the `wink` dialect's tools: its JSON sc
 take their descriptions from the docstrings here.
 """
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,6 +19,11 @@ FileView = Literal["auto", "text", "hex", "base64"]
 GrepMode = Literal["content", "files_with_matches", "count"]
 FileEncoding = Literal["utf-8", "base64"]
 SortBy = Literal["name", "size"]
+
+PROGRAM: Mapping[str, Callable[[str], object]] = {"from_text": lambda text: ["sh", "-c", text]}
+"""Metadata of a list of words: models also send one string, which is for a shell."""
+COMMAND_LINE: Mapping[str, Callable[[list[str]], object]] = {"from_list": shlex.join}
+"""Metadata of a line for a shell: models also send the words of a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +326,7 @@ class ShellExecuteParams:
         capture_output: False leaves the output out of the result.
     """
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = field(metadata=PROGRAM)
     cwd: str | None = None
     env: dict[str, str] | None = None
     stdin: str | None = None
@@ -339,7 +345,7 @@ class BashParams:
         max_output: Maximum number of bytes to return from each stream.
     """
 
-    command: str
+    command: str = field(metadata=COMMAND_LINE)
     timeout: int | None = None
     cwd: str | None = None
     max_output: int | None = None
@@ -356,7 +362,7 @@ class ShellStartParams:
         env: Environment variables to set.
     """
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = field(metadata=PROGRAM)
     cwd: str | None = None
     env: dict[str, str] | None = None
 
@@ -371,7 +377,7 @@ class BashStartParams:
         wait: Milliseconds to wait for it to end.
     """
 
-    command: str
+    command: str = field(metadata=COMMAND_LINE)
     cwd: str | None = None
     wait: int | None = None
 

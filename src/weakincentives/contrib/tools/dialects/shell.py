@@ -7,6 +7,7 @@ from typing import Any
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
 from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped
 from weakincentives.contrib.tools.requests import (
+    COMMAND_LINE,
     BashParams,
     BashStartParams,
     ShellExecuteParams,
@@ -34,7 +35,7 @@ class BashCall:
         run_in_background: Return at once, and let the command run.
     """
 
-    command: str
+    command: str = field(metadata=COMMAND_LINE)
     timeout: int | None = None
     description: str | None = field(default=None, metadata=_HIDDEN)
     run_in_background: bool = False
@@ -80,7 +81,7 @@ class AnthropicBashCall:
         restart: Start a new shell.
     """
 
-    command: str | None = None
+    command: str | None = field(default=None, metadata=COMMAND_LINE)
     restart: bool = False
 
 
@@ -99,7 +100,7 @@ class ExecCommandCall:
         tty: Accepted without effect: there is no terminal.
     """
 
-    cmd: str
+    cmd: str = field(metadata=COMMAND_LINE)
     workdir: str | None = None
     max_output_tokens: int | None = None
     yield_time_ms: int | None = None
@@ -143,7 +144,7 @@ class RunShellCommandCall:
         is_background: Return at once, and let the command run.
     """
 
-    command: str
+    command: str = field(metadata=COMMAND_LINE)
     description: str | None = field(default=None, metadata=_HIDDEN)
     dir_path: str | None = None
     is_background: bool = False

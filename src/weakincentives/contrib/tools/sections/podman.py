@@ -1,7 +1,7 @@
 """A workspace with a container: files on the host, commands in a Podman sandbox."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,7 @@ from weakincentives.contrib.evaluation import (
 )
 from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
-from weakincentives.contrib.tools.requests import ShellExecuteParams
+from weakincentives.contrib.tools.requests import PROGRAM, ShellExecuteParams
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.shell import (
     DEFAULT_SHELL_LIMITS,
@@ -84,7 +84,7 @@ class PodmanShellParams:
         capture_output: Return the output.
     """
 
-    commands: tuple[str, ...]
+    commands: tuple[str, ...] = field(metadata=PROGRAM)
     cwd: str | None = None
     env: dict[str, str] | None = None
     stdin: str | None = None
