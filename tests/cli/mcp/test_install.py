@@ -122,6 +122,82 @@ def test_a_project_gets_a_file_of_its_own_that_stays_without_the_server(
     assert not any(home.iterdir())
 
 
+RULES = ".claude/settings.local.json"
+DENIED = ["Edit", "Write", "NotebookEdit", "Bash"]
+OWN_RULES = """\
+{
+    "env": {"A": "b"}, "permissions": {
+        "allow": ["Bash(ls)"],
+        "deny": ["Bash", "WebFetch"]
+    }
+}
+"""
+
+
+def denied(project: Path) -> list[str]:
+    return json.loads((project / RULES).read_text())["permissions"].get("deny", [])
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+@pytest.mark.parametrize("before", [None, OWN_RULES])
+def test_the_tools_of_claude_code_are_denied_as_long_as_the_server_is_there(
+    wink: Wink, project: Path, home: Path, scope: str, before: str | None
+) -> None:
+    mine = [] if before is None else ["Bash", "WebFetch"]
+    if before is not None:
+        (project / RULES).parent.mkdir()
+        (project / RULES).write_text(before)
+    command = ("mcp", project, "--scope", scope, "--yes")
+    done = wink(*command, "--install", "claude-code")
+    assert done.code == 0
+    assert str(project / RULES) in done.err
+    assert "own tools change the directory without undo" in done.err
+    assert denied(project) == [*mine, *DENIED]
+    wink(*command, "--install", "claude-code", "--name", "second")
+    assert denied(project) == [*mine, *DENIED]
+    wink(*command, "--uninstall", "claude-code")
+    assert denied(project) == [*mine, *DENIED]
+    wink(*command, "--uninstall", "claude-code", "--name", "second")
+    assert denied(project) == mine
+    if before is not None:
+        assert json.loads((project / RULES).read_text()) == json.loads(before)
+
+
+def test_in_place_the_client_may_keep_its_own_tools(wink: Wink, project: Path, home: Path) -> None:
+    command = ("mcp", project, "--install", "claude-code", "--own-tools", "--yes")
+    refused = wink(*command)
+    assert refused.code == 2
+    assert "--own-tools needs --in-place" in refused.err
+    assert wink(*command, "--in-place").code == 0
+    assert not (project / RULES).exists()
+
+
+def test_rules_outside_of_the_project_are_not_written(
+    wink: Wink, project: Path, home: Path
+) -> None:
+    (project / ".claude").symlink_to(home)
+    done = wink("mcp", project, "--install", "claude-code", "--yes")
+    assert done.code == 1
+    assert "leads out of the project" in done.err
+    assert not (project / ".mcp.json").exists()
+    assert not list(home.iterdir())
+
+
+def test_json_has_the_rules_too(wink: Wink, project: Path, home: Path) -> None:
+    done = wink("mcp", project, "--install", "claude-code", "--json")
+    rules = json.loads(done.out)["rules"]
+    assert (rules["file"], rules["change"]) == (str(project / RULES), "add")
+    assert '+      "NotebookEdit",' in rules["diff"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_is_set_up_with_what_keeps_its_own_tools_off(
+    wink: Wink, project: Path, home: Path, client: str
+) -> None:
+    done = wink("mcp", project, "--install", client, "--yes")
+    assert CLIENTS[client].own_tools in done.err.replace("\n", " ")
+
+
 @pytest.mark.parametrize("client", ["codex", "goose"])
 def test_a_new_file_of_the_user_is_private(
     wink: Wink, project: Path, home: Path, client: str

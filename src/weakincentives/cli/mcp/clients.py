@@ -46,6 +46,10 @@ class Client:
     """The project's file, relative to the directory; None if there is none."""
     next_step: str = ""
     """What to do after the configuration was written."""
+    own_tools: str = ""
+    """How to deny the client's own tools, which change the directory without undo."""
+    rules_path: str | None = None
+    """The file of the project that denies them, if there is one."""
 
     def scopes(self) -> tuple[Scope, ...]:
         """Return whose configuration there is, the default first."""
@@ -103,6 +107,8 @@ CLIENTS: Mapping[str, Client] = {
             lambda env, home: _own_home(env, "CLAUDE_CONFIG_DIR", home) / ".claude.json",
             ".mcp.json",
             "Start claude in the directory and approve the server; /mcp shows it.",
+            "They are denied in the directory, for you alone.",
+            ".claude/settings.local.json",
         ),
         Client(
             "codex",
@@ -112,6 +118,7 @@ CLIENTS: Mapping[str, Client] = {
             _codex_entry,
             lambda env, home: _own_home(env, "CODEX_HOME", home / ".codex") / "config.toml",
             next_step="Start codex; /mcp shows the server.",
+            own_tools="Start it with codex --sandbox read-only.",
         ),
         Client(
             "cursor",
@@ -122,6 +129,7 @@ CLIENTS: Mapping[str, Client] = {
             lambda _, home: home / ".cursor" / "mcp.json",
             ".cursor/mcp.json",
             "Open Cursor's settings, Tools & MCP, and turn the server on.",
+            "Tell its agent to use those of the server only.",
         ),
         Client(
             "vscode",
@@ -132,6 +140,7 @@ CLIENTS: Mapping[str, Client] = {
             lambda env, home: _config_home(env, home) / "Code" / "User" / "mcp.json",
             ".vscode/mcp.json",
             "Run MCP: List Servers in VS Code and start the server.",
+            "In the chat, Configure Tools: clear edit and execute.",
         ),
         Client(
             "goose",
@@ -141,6 +150,7 @@ CLIENTS: Mapping[str, Client] = {
             _goose_entry,
             lambda env, home: _config_home(env, home) / "goose" / "config.yaml",
             next_step="Start a new goose session.",
+            own_tools="Run goose configure, Toggle Extensions, and turn developer off.",
         ),
         Client(
             "gemini",
@@ -151,10 +161,14 @@ CLIENTS: Mapping[str, Client] = {
             lambda _, home: home / ".gemini" / "settings.json",
             ".gemini/settings.json",
             "Start gemini in the directory; /mcp shows the server.",
+            "Refuse them when gemini asks: replace, write_file and run_shell_command without wink.",
         ),
     )
 }
 """The clients by the name that `wink mcp --install` takes."""
+
+DENIED_TOOLS = ("Edit", "Write", "NotebookEdit", "Bash")
+"""The rules against Claude Code's own tools; in this order they are known as ours."""
 
 
 def server_command(arguments: Sequence[str], environment: Mapping[str, str]) -> ServerCommand:
@@ -170,11 +184,13 @@ def server_command(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     return ServerCommand(sys.executable, ("-m", "weakincentives", "mcp", *arguments), env)
 
 
-def is_own_entry(entry: object) -> bool:
-    """Return whether an entry starts `wink mcp`, of whatever environment."""
+def is_own_entry(entry: object, directory: Path | None = None) -> bool:
+    """Return whether an entry starts `wink mcp`, of whatever environment, for a directory."""
     if not isinstance(entry, dict):
         return False
     words = _words(cast("dict[str, Any]", entry))
+    if directory is not None and str(directory) not in words:
+        return False
     is_wink = any(each == "wink" or each.endswith("/wink") for each in words)
     return "mcp" in words and (is_wink or "weakincentives" in words)
 

@@ -17,7 +17,13 @@ import click
 
 from weakincentives.cli.config import setting_options
 from weakincentives.cli.mcp.clients import CLIENTS, server_command
-from weakincentives.cli.mcp.install import find_installation, plan_install, plan_removal, settle
+from weakincentives.cli.mcp.install import (
+    find_installation,
+    plan_install,
+    plan_removal,
+    plan_rules,
+    settle,
+)
 from weakincentives.cli.mcp.options import (
     HttpOptions,
     ServeOptions,
@@ -121,6 +127,11 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     help="Write the client's configuration of the project, if it has one (the default), or yours.",
 )
 @click.option("--name", default="wink", show_default=True, help="Name of the server in a client.")
+@click.option(
+    "--own-tools",
+    is_flag=True,
+    help="With --in-place, let the client keep its own tools for files and commands.",
+)
 @click.option("--yes", is_flag=True, help="Write the configuration without asking.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON and never ask; with --http, URL and token."
@@ -206,11 +217,17 @@ def _http_options(http: str | None, **options: Any) -> HttpOptions | None:
 
 
 def _check_options(
-    *, scope: str | None, yes: bool, undo: int | None, only: tuple[str, ...], **_: object
+    *,
+    scope: str | None,
+    yes: bool,
+    own_tools: bool,
+    undo: int | None,
+    only: tuple[str, ...],
+    **_: object,
 ) -> None:
     """Raise if an option was given without the one that it belongs to."""
-    if scope or yes:
-        raise click.UsageError("--scope and --yes need --install or --uninstall")
+    if scope or yes or own_tools:
+        raise click.UsageError("--scope, --own-tools and --yes need --install or --uninstall")
     if only and undo is None:
         raise click.UsageError("--only needs --undo")
 
@@ -225,6 +242,8 @@ def _set_up(
     **options: Any,
 ) -> int:
     name = options["name"]
+    if options["own_tools"] and not serve.in_place:
+        raise click.UsageError("--own-tools needs --in-place: a copy would be of no use")
     if not (install or uninstall) or (install and uninstall):
         raise click.UsageError("Name one client with --install or --uninstall")
     if not _NAME.fullmatch(name):
@@ -237,7 +256,8 @@ def _set_up(
         edit = plan_install(found, server_command(serve.words(), os.environ))
         if find_spec("mcp") is None:
             echo("warning: the server needs an extra: pip install 'weakincentives[mcp]'")
-    return settle(edit, only_show=only_show, yes=options["yes"], as_json=as_json)
+    rules = None if serve.in_place and options["own_tools"] else plan_rules(found, edit)
+    return settle(edit, rules, only_show=only_show, yes=options["yes"], as_json=as_json)
 
 
 def _serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> None:

@@ -6,15 +6,21 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import click
 
-from weakincentives.cli.mcp.clients import Client, Scope, ServerCommand, is_own_entry
-from weakincentives.cli.mcp.config_formats import ConfigEditError
+from weakincentives.cli.mcp.clients import (
+    DENIED_TOOLS,
+    Client,
+    Scope,
+    ServerCommand,
+    is_own_entry,
+)
+from weakincentives.cli.mcp.config_formats import JSON, ConfigEditError
 from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.terminal import (
     confirm,
@@ -30,6 +36,8 @@ EXIT_NOT_CONFIRMED = 3
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+_DENIED: Any = DENIED_TOOLS  # a list, unlike the entries of servers
 
 Change: TypeAlias = Literal["add", "replace", "remove", "none"]
 
@@ -103,13 +111,7 @@ def find_installation(
             f"{client.title} has no configuration for one project; use --scope user"
         )
     found = Installation(client, chosen, name, directory, directory / client.project_path)
-    if not found.target.is_relative_to(os.path.realpath(directory)):
-        # a repository that somebody else wrote must not decide where files are written
-        raise click.ClickException(
-            f"Nothing was changed: {str(found.path)!r} leads out of the project,"
-            f" to {str(found.target)!r}; edit that file yourself, or use --scope user"
-        )
-    return found
+    return _check_inside(found, "; edit that file yourself, or use --scope user")
 
 
 def plan_install(installation: Installation, command: ServerCommand) -> Edit:
@@ -158,6 +160,58 @@ def plan_removal(installation: Installation) -> Edit:
     return Edit(installation, "remove", before, after)
 
 
+def plan_rules(found: Installation, server: Edit) -> Edit | None:
+    """Return the change that denies the client's own tools, or allows them again after a removal.
+
+    They would change the directory itself, whatever the server does. The rules stay while another
+    server of ours has this directory.
+
+    Raises:
+        ClickException: The file cannot be edited, or a link leads out of the project.
+    """
+    client = found.client
+    if client.rules_path is None:
+        return None
+    rules = replace(found, scope="project", path=found.directory / client.rules_path)
+    _check_inside(rules, "; edit that file yourself")
+    before = _read(rules)
+    servers = client.format.read(_decode(server.after), client.table).values()
+    is_denied = any(is_own_entry(each, found.directory) for each in servers)
+    paste = JSON.render("permissions", "deny", _DENIED) if is_denied else None
+    with _Refusal(rules, paste):
+        text = _decode(before)
+        table = JSON.read(text, "permissions")
+        denied = table.get("deny", [])
+        if not isinstance(denied, list):
+            raise ConfigEditError("'deny' in it is not a list")
+        names = cast("list[object]", denied)
+        starts = range(len(names) - len(DENIED_TOOLS) + 1)
+        own = [at for at in starts if tuple(names[at : at + len(DENIED_TOOLS)]) == DENIED_TOOLS]
+        if bool(own) == is_denied:
+            return Edit(rules, "none", before, before or b"")
+        kept: Any = [*names, *DENIED_TOOLS] if is_denied else _without(names, own[0])
+        after = (
+            JSON.put(text, "permissions", "deny", kept)
+            if kept
+            else JSON.drop(text, "permissions", "deny")
+        )
+    return Edit(rules, "add" if is_denied else "remove", before, after.encode())
+
+
+def _without(names: list[object], start: int) -> list[object]:
+    return names[:start] + names[start + len(DENIED_TOOLS) :]
+
+
+def _check_inside(found: Installation, advice: str) -> Installation:
+    if not found.target.is_relative_to(os.path.realpath(found.directory)):
+        # a repository that somebody else wrote must not decide where files are written
+        raise click.ClickException(
+            f"Nothing was changed: {str(found.path)!r} leads out of the project,"
+            f" to {str(found.target)!r}{advice}"
+        )
+    return found
+
+
 def write(edit: Edit) -> None:
     """Replace the file atomically; it keeps its owner and permissions.
 
@@ -187,41 +241,60 @@ def write(edit: Edit) -> None:
         ) from error
 
 
-def settle(edit: Edit, *, only_show: bool, yes: bool, as_json: bool) -> int:
-    """Show a change, ask, and write it; return the exit code."""
-    is_wanted = edit.change != "none" and not only_show
+def settle(server: Edit, rules: Edit | None, *, only_show: bool, yes: bool, as_json: bool) -> int:
+    """Show the changes, ask, and write them; return the exit code."""
+    edits = [each for each in (rules, server) if each is not None and each.change != "none"]
+    if server.change == "remove":
+        edits.reverse()  # the client's own tools are allowed last, and denied first
+    is_wanted = bool(edits) and not only_show
     if as_json:
         is_written = is_wanted and yes
-        if is_written:
-            write(edit)
-        _print_json(edit, is_written=is_written)
+        _write_all(edits if is_written else ())
+        _print_json(server, rules, is_written=is_written)
         return EXIT_NOT_CONFIRMED if is_wanted and not yes else 0
-    if edit.change == "none":
-        return _print_nothing_to_do(edit)
-    echo(f"{edit.installation.client.title}: {edit.installation.shown}")
-    _print_diff(edit.diff())
+    if not edits:
+        return _print_nothing_to_do(server)
+    for each in edits:
+        echo(f"{each.installation.client.title}: {each.installation.shown}")
+        _print_diff(each.diff())
     if only_show:
         return 0
-    question = f"Write this to {edit.installation.shown}?"
+    question = f"Write this to {_name_files(edits)}?"
     if not yes and not (can_ask() and confirm(question)):
         hint = "" if can_ask() else "; --yes writes it"
         echo(f"Nothing was written{hint}.")
         return EXIT_NOT_CONFIRMED
-    write(edit)
-    _print_result(edit)
+    _write_all(edits)
+    _print_result(server, edits)
     return 0
 
 
-def _print_result(edit: Edit) -> None:
-    found = edit.installation
-    if edit.change == "remove":
-        echo(f"Wrote {found.shown}.")
+def _write_all(edits: Sequence[Edit]) -> None:
+    for each in edits:
+        write(each)
+
+
+def _name_files(edits: Sequence[Edit]) -> str:
+    return " and ".join(each.installation.shown for each in edits)
+
+
+def _print_result(server: Edit, edits: Sequence[Edit]) -> None:
+    found = server.installation
+    if server.change == "remove":
+        echo(f"Wrote {_name_files(edits)}.")
         return
-    echo(f"Wrote {found.shown}. {found.client.next_step}")
+    echo(f"Wrote {_name_files(edits)}. {found.client.next_step}")
+    _print_own_tools(found.client)
     options = f" --scope {found.scope}" if len(found.client.scopes()) > 1 else ""
     options += f" --name {found.name}" if found.name != "wink" else ""
     directory = shlex.quote(str(found.directory))
     echo(f"To undo: wink mcp {directory} --uninstall {found.client.name}{options}")
+
+
+def _print_own_tools(client: Client) -> None:
+    """Say what keeps the client from changing the directory with tools of its own."""
+    title = client.title
+    echo(f"{title}'s own tools change the directory without undo by wink. {client.own_tools}")
 
 
 def _print_nothing_to_do(edit: Edit) -> int:
@@ -234,9 +307,9 @@ def _print_nothing_to_do(edit: Edit) -> int:
     return 0
 
 
-def _print_json(edit: Edit, *, is_written: bool) -> None:
+def _print_json(edit: Edit, rules: Edit | None, *, is_written: bool) -> None:
     found = edit.installation
-    data = {
+    data: dict[str, object] = {
         "client": found.client.name,
         "name": found.name,
         "scope": found.scope,
@@ -245,6 +318,9 @@ def _print_json(edit: Edit, *, is_written: bool) -> None:
         "written": is_written,
         "diff": edit.diff(),
     }
+    if rules is not None:
+        file = str(rules.installation.path)
+        data["rules"] = {"file": file, "change": rules.change, "diff": rules.diff()}
     click.echo(json.dumps(data))
 
 
