@@ -217,3 +217,33 @@ def test_a_client_that_shows_structured_content_alone_gets_text_alone(
                     assert re.search(r"\[call \d+\]$", text_of(done))
 
     run(tmp_path / "root", work, text_only=text_only)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_directory_that_was_moved_away_is_not_worked_in(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await call(client, "write_file", path="a", content="1")
+        root.rename(tmp_path / "old")
+        if is_replaced:
+            root.mkdir()
+        why = "was replaced by another directory" if is_replaced else "is gone"
+        for name, arguments in (
+            ("write_file", {"path": "b", "content": "2"}),
+            ("read_text_file", {"path": "a"}),
+            ("undo", {}),
+        ):
+            told = await fail(client, name, **arguments)
+            assert why in told
+            assert "restart the server" in told
+        if is_replaced:
+            root.rmdir()
+        (tmp_path / "old").rename(root)
+        await call(client, "write_file", path="b", content="3")
+
+    run(root, work)
+    assert {each.name for each in root.iterdir()} >= {"a", "b"}

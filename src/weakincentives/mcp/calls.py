@@ -7,6 +7,7 @@ runs alone; those that only read run side by side. So no call sees half of anoth
 import asyncio
 import base64
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -33,6 +35,7 @@ from mcp.types import (
 from weakincentives.adapters import CancellationToken, Policy, ToolCall, ToolExecutor, ToolOutcome
 from weakincentives.contrib.tools import ReadFileResult
 from weakincentives.errors import UnfinishedRestoreError, WinkError
+from weakincentives.filesystem import BackendUnavailableError, Filesystem, HostBacked
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import History, Recording
 from weakincentives.mcp.history_tools import CHECKPOINT, HistoryResult
@@ -243,6 +246,7 @@ class CallExecution:
             PromptError: Two tools have the same name.
         """
         self._context = context
+        self._check_root = _root_check(context.filesystem)
         self._history = history
         self._uri = uri
         create = partial(
@@ -284,7 +288,12 @@ class CallExecution:
 
     def submit_read(self, name: str, read: Callable[[], T]) -> Call[T]:
         """Run a function that only reads when its turn comes; raises as `submit` does."""
-        return self._queue.submit(Call(name, read))
+
+        def read_checked() -> T:
+            self._check_root()
+            return read()
+
+        return self._queue.submit(Call(name, read_checked))
 
     def close(self) -> None:
         """Cancel all calls, and return when none runs any more."""
@@ -303,6 +312,7 @@ class CallExecution:
             recording.bypasses_filesystem = tool.bypasses_filesystem
             record = self._history.record(recording)
         try:
+            self._check_root()
             with record:
                 outcome = self._executor_of(client).execute(call)
                 recording.success = outcome.result.success
@@ -360,6 +370,29 @@ class CallExecution:
         block = _media_block(media, self._uri(value.path))
         item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
         return CallToolResult(content=[block], structured_content={"content": [item]})
+
+
+def _root_check(filesystem: Filesystem | None) -> Callable[[], None]:
+    """Return a check that the directory of a workspace is still at its path.
+
+    File tools hold it open and would go on in the one that was moved away, and commands in the one
+    that took its place.
+    """
+    if not isinstance(filesystem, HostBacked):
+        return lambda: None
+    root = Path(filesystem.root)
+    first = root.stat()
+
+    def check() -> None:
+        found = root.stat() if root.exists() else None
+        if found is None or not os.path.samestat(found, first):
+            what = "is gone" if found is None else "was replaced by another directory"
+            raise BackendUnavailableError(
+                f"{display_path(str(root))} {what} after this server was started; the person can"
+                " restart the server in the client, which opens the directory that is there then"
+            )
+
+    return check
 
 
 def _start_history(history: History) -> None:
