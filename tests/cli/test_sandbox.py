@@ -260,11 +260,15 @@ def test_an_image_is_built_as_the_options_say(
     (tmp_path / "debootstrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    options = ("--suite", "sid", "--mirror", "http://mirror.example/debian")
+    options = ("--suite", "sid", "--mirror", "http://mirror.example/debian", "--package", "g++")
     done = wink("sandbox", "build-image", *options)
     assert done.code == 1
     command = done.err.splitlines()[0].split()
     assert (command[-3], command[-1]) == ("sid", "http://mirror.example/debian")
+    packages = command[1].removeprefix("--include=").split(",")
+    assert {"python3-pip", "python3-venv", "git", "g++"} <= {*packages}
+    wrong = wink("sandbox", "build-image", "--package", "a,b")
+    assert (wrong.code, "'a,b'" in wrong.err) == (2, True)
 
 
 def test_a_program_that_a_command_has_planted_in_the_workspace_is_not_run(

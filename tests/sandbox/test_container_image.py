@@ -16,7 +16,7 @@ from weakincentives.sandbox import (
     build_image,
     pull_image,
 )
-from weakincentives.sandbox.container import find_mirror
+from weakincentives.sandbox.container import DEFAULT_PACKAGES, engine_error, find_mirror
 from weakincentives.sandbox.container.pins import find_pin, pin_image
 
 TAG = "localhost/weakincentives-built:test"
@@ -191,11 +191,29 @@ def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
 def test_an_image_of_packages_runs_commands(tmp_path: Path) -> None:
     require_engine()
     require_engine("debootstrap")
-    build_image(TAG)
+    build_image(TAG, packages=[*DEFAULT_PACKAGES, "python3-pytest"])
+    (tmp_path / "test_it.py").write_text("def test_it():\n    import ssl\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'it'\nversion = '1'\n")
+    steps = (
+        "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm c",
+        "python -m venv --system-site-packages .venv",
+        ".venv/bin/python -m pip --version",
+        ".venv/bin/python -m pytest -q",
+    )
     try:
         config = PodmanSandboxConfig(image=TAG)
         with PodmanSandbox(tmp_path, config=config) as sandbox:
-            done = sandbox.exec(["python3", "-c", "import ssl; print('works')"])
-            assert done.stdout == "works\n"
+            done = sandbox.exec(["sh", "-c", " && ".join(steps)], timeout=120)
+            assert "1 passed" in done.stdout, done.stderr
     finally:
         subprocess.run(["podman", "rmi", "--force", TAG], check=True, capture_output=True)
+
+
+def test_an_engine_that_lacks_hybrid_control_groups_is_told_the_runtime_that_has_them() -> None:
+    """The text is that of crun 1.8 on a machine with both versions."""
+    error = engine_error(
+        "Error: OCI runtime error: crun: cgroups in hybrid mode not supported, drop all"
+        " controllers from cgroupv2"
+    )
+    assert "install runc" in str(error)
+    assert "limits" not in str(error)

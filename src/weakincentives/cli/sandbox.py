@@ -1,6 +1,7 @@
 """`wink sandbox`: see what isolates commands on this machine, run one in it, and images for it."""
 
 import json
+import re
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -28,11 +29,12 @@ from weakincentives.sandbox import (
     prune_sandboxes,
     pull_image,
 )
-from weakincentives.sandbox.container import find_mirror
+from weakincentives.sandbox.container import DEFAULT_PACKAGES, find_mirror
 from weakincentives.sandbox.probe import AUTO
 
 EXIT_SANDBOX_FAILED = 125
 """The sandbox itself failed, as `timeout(1)` and container engines report it."""
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
 
 @click.group()
@@ -134,12 +136,25 @@ def pull(*, image: str) -> None:
 @click.option("--tag", default=BUILT_IMAGE, show_default=True, help="Name of the image.")
 @click.option("--suite", metavar="NAME", help="Debian release; by default that of this machine.")
 @click.option("--mirror", metavar="URL", help="Package mirror; by default the one that apt uses.")
-def build(*, tag: str, suite: str | None, mirror: str | None) -> None:
-    """Make an image with Python from Debian packages, without a registry; needs root."""
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="Add a Debian package, such as python3-pytest or gcc; repeatable.",
+)
+def build(*, tag: str, suite: str | None, mirror: str | None, packages: tuple[str, ...]) -> None:
+    """Make an image with Python from Debian packages, without a registry; needs root.
+
+    It has Python with pip and venv, and git.
+    """
+    if bad := [each for each in packages if not _PACKAGE.fullmatch(each)]:
+        raise click.UsageError(f"--package takes the name of a Debian package: {bad[0]!r}")
     with _reported():
         source = PackageMirror(mirror, suite) if mirror and suite else find_mirror()
         source = PackageMirror(mirror or source.url, suite or source.release)
-        build_image(tag, mirror=source, on_progress=echo)
+        every = [*DEFAULT_PACKAGES, *packages]
+        build_image(tag, mirror=source, packages=every, on_progress=echo)
     echo(f"Built {tag}", err=False)
 
 

@@ -13,6 +13,7 @@ from weakincentives.sandbox.container.engine import configure as configure
 from weakincentives.sandbox.container.engine import engine_error as engine_error
 from weakincentives.sandbox.container.engine import new_name as new_name
 from weakincentives.sandbox.container.filesystem import ContainerFilesystem as ContainerFilesystem
+from weakincentives.sandbox.container.image import DEFAULT_PACKAGES as DEFAULT_PACKAGES
 from weakincentives.sandbox.container.image import PackageMirror as PackageMirror
 from weakincentives.sandbox.container.image import build_image as build_image
 from weakincentives.sandbox.container.image import find_mirror as find_mirror

@@ -50,6 +50,11 @@ _FIXES = (
     ("connection refused", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("cannot connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("unable to connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
+    (
+        "hybrid mode",
+        "install runc, which works with control groups of both versions: `apt install runc`; it is"
+        " chosen by itself unless `runtime` names another one",
+    ),
     ("cgroup", "set the limits to None, or use control groups of version 2"),
 )
 _MISSING_IMAGE = ("image not known", "no such image")

@@ -25,6 +25,12 @@ from weakincentives.sandbox.container.engine import (
 from weakincentives.sandbox.container.pins import pin_image
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 
+DEFAULT_PACKAGES = (
+    *("python3", "python-is-python3", "python3-pip", "python3-venv"),
+    *("git", "ca-certificates"),
+)
+"""What an image needs to install a Python project and to run its tests."""
+
 ProgressListener: TypeAlias = Callable[[str], object]
 """Called with a line of text for every step of a build."""
 
@@ -47,7 +53,7 @@ def build_image(
     *,
     config: PodmanSandboxConfig | None = None,
     mirror: PackageMirror | None = None,
-    packages: Sequence[str] = ("python3",),
+    packages: Sequence[str] = DEFAULT_PACKAGES,
     on_progress: ProgressListener | None = None,
 ) -> str:
     """Make an image with Python from Debian packages; return its ID.
