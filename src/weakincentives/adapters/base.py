@@ -1,9 +1,9 @@
 """ProviderAdapter: the base class of all adapters, with one abstract method."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.errors import InvalidRequestError
@@ -25,6 +25,7 @@ from weakincentives.adapters.options import (
     earliest_deadline,
 )
 from weakincentives.adapters.prices import TokenPrice
+from weakincentives.posix import CloseOnExit
 from weakincentives.prompt import Prompt, PromptOverridesStore
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
@@ -32,7 +33,7 @@ from weakincentives.runtime.session import Session
 OutputT = TypeVar("OutputT")
 
 
-class ProviderAdapter(ABC):
+class ProviderAdapter(CloseOnExit):
     """Connects to a model; a subclass implements `complete`, and everything else is shared."""
 
     name: str = "adapter"
@@ -220,13 +221,5 @@ class ProviderAdapter(ABC):
         """Run a rendered prompt; an adapter that brings its own loop overrides this."""
         return AgentLoop(run).run()
 
-    def close(self) -> None:  # noqa: B027 # most adapters hold nothing
+    def close(self) -> None:  # most adapters hold nothing
         """Close connections; an adapter that has any overrides this."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()

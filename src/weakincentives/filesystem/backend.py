@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn, Self, SupportsIndex, TypeGuard
+from typing import NoReturn, SupportsIndex, TypeGuard
 
 from weakincentives.filesystem.archive import (
     DEFAULT_ARCHIVE_LIMITS,
@@ -31,12 +31,12 @@ from weakincentives.filesystem.mounts import (
 from weakincentives.filesystem.protocol import Archivable, ArchivableFilesystem
 from weakincentives.filesystem.savepoints import Savepoint, SavepointStorage
 from weakincentives.filesystem.types import FilesystemSnapshot
-from weakincentives.posix import join, temporary_name
+from weakincentives.posix import CloseOnExit, join, temporary_name
 
 _LEAVE_OUT = "leave it out with exclude_glob or max_file_bytes, or work in a HostFilesystem"
 
 
-class BaseFilesystem(WritableFilesystem):
+class BaseFilesystem(WritableFilesystem, CloseOnExit):
     """The class to derive a backend from; a backend supplies only primitives."""
 
     def export_archive(
@@ -150,14 +150,6 @@ class BaseFilesystem(WritableFilesystem):
     def close(self) -> None:
         """Release resources; open savepoints are rolled back."""
         self._lock.abandon_savepoints()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         """Prevent `copy` and `pickle`: two instances would share mutable state.

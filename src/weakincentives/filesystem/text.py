@@ -7,7 +7,7 @@ file itself is never held in memory.
 """
 
 import codecs
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from weakincentives.filesystem.limits import (
     check_fits,
     out_of_memory,
 )
-from weakincentives.posix import TimeLimitError, check_time
+from weakincentives.posix import CloseOnExit, TimeLimitError, check_time
 
 BLOCK = 64 * 1024
 CHECKPOINT_INTERVAL = 8 * 1024 * 1024
@@ -58,7 +58,7 @@ def is_binary(data: bytes) -> bool:
     return False
 
 
-class Content(ABC):
+class Content(CloseOnExit):
     """The bytes of one open file."""
 
     __slots__ = ()
@@ -80,16 +80,8 @@ class Content(ABC):
         """Return a line index of the content; a backend may cache it."""
         return LineIndex()
 
-    def close(self) -> None:  # noqa: B027 # content in memory has nothing to close
+    def close(self) -> None:  # content in memory has nothing to close
         """Release resources."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
 
 class BytesContent(Content):

@@ -19,11 +19,12 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from weakincentives.errors import WinkError
 from weakincentives.posix import (
     AtomicFile,
+    CloseOnExit,
     fault_point,
     open_regular,
     read_range,
@@ -72,7 +73,7 @@ class Damage(NamedTuple):
         return f"{self.size} bytes at byte {self.offset} are damaged, {what} lost: {self.reason}"
 
 
-class RecordLog:
+class RecordLog(CloseOnExit):
     """An append-only file of records; safe to share between threads and processes."""
 
     def __init__(
@@ -199,14 +200,6 @@ class RecordLog:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     # --- the file ---
 

@@ -27,6 +27,7 @@ from weakincentives.posix.compression import Codec as Codec
 from weakincentives.posix.compression import Deflater as Deflater
 from weakincentives.posix.compression import count_processors as count_processors
 from weakincentives.posix.compression import parallel_map as parallel_map
+from weakincentives.posix.descriptors import CloseOnExit as CloseOnExit
 from weakincentives.posix.descriptors import OpenDescriptor as OpenDescriptor
 from weakincentives.posix.descriptors import open_directory as open_directory
 from weakincentives.posix.descriptors import read_range as read_range

@@ -1,6 +1,26 @@
 """File descriptors: close them in any case, and read and write all of what is wanted."""
 
 import os
+from abc import ABC, abstractmethod
+from typing import Self
+
+
+class CloseOnExit(ABC):
+    """A resource that is closed at the end of its with block."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what it holds."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
 
 
 class OpenDescriptor:

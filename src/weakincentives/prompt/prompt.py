@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
 from weakincentives.errors import PromptError
 from weakincentives.filesystem import Filesystem
+from weakincentives.posix import CloseOnExit
 from weakincentives.prompt.overrides import (
     PromptDescriptor,
     PromptOverridesStore,
@@ -175,7 +176,7 @@ def _parse_output_type(label: str, declared: Any) -> tuple[type[Any] | None, boo
     return kind, is_array
 
 
-class Prompt(Generic[OutputT]):
+class Prompt(CloseOnExit, Generic[OutputT]):
     """A template with parameters, ready to render; `Prompt[Answer]` asks for an `Answer`.
 
     Args:
@@ -292,14 +293,6 @@ class Prompt(Generic[OutputT]):
     def close(self) -> None:
         """Close all sections."""
         self.template.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def _copy(self, template: PromptTemplate[OutputT], params: tuple[object, ...]) -> Self:
         clone = type(self)(template, overrides_store=self._store, overrides_tag=self._tag)

@@ -3,7 +3,7 @@
 import inspect
 import re
 import textwrap
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass
@@ -22,6 +22,7 @@ from typing import (
 
 from weakincentives.errors import PromptError
 from weakincentives.filesystem import Filesystem
+from weakincentives.posix import CloseOnExit
 from weakincentives.prompt.tool import Tool
 from weakincentives.prompt.validation import (
     check_argument,
@@ -46,7 +47,7 @@ class WorkspaceSection(Protocol):
         ...
 
 
-class Section(ABC, Generic[P]):
+class Section(CloseOnExit, Generic[P]):
     """A part of a prompt.
 
     `Section[Params]` takes parameters: pass an instance of the dataclass `Params` when you
@@ -154,14 +155,6 @@ class Section(ABC, Generic[P]):
 
     def close(self) -> None:
         """Release the resources of the section."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
 
 def walk(

@@ -166,14 +166,14 @@ def test_a_cancelled_copy_ends_its_worker(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ended: list[int | None] = []
-    stop = CopyWorker._stop
+    stop = CopyWorker.close
 
     def note(self: CopyWorker) -> None:
         process = self._process
         stop(self)
         ended.append(None if process is None else process.returncode)
 
-    monkeypatch.setattr(CopyWorker, "_stop", note)
+    monkeypatch.setattr(CopyWorker, "close", note)
 
     def cancel(progress: MountProgress) -> None:
         if progress.done_files > 100:

@@ -7,7 +7,6 @@ import subprocess
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Self
 
 import msgspec
 
@@ -18,7 +17,13 @@ from weakincentives.contrib.digest.definitions import (
     SourceDefinition,
     clean_signature,
 )
-from weakincentives.posix import receive_frame, send_frame, start_worker, worker_command
+from weakincentives.posix import (
+    CloseOnExit,
+    receive_frame,
+    send_frame,
+    start_worker,
+    worker_command,
+)
 
 MAX_FAILURES = 3
 """Files that may end the parsing process; then no more are parsed."""
@@ -86,7 +91,7 @@ def can_outline(family: str) -> bool:
     return _HAS_GRAMMARS or family == "python"
 
 
-class OutlineParser:
+class OutlineParser(CloseOnExit):
     """Parses files, with tree-sitter in a process of its own; see `treesitter`."""
 
     def __init__(self) -> None:
@@ -123,14 +128,6 @@ class OutlineParser:
         if process is not None:
             process.kill()
             process.wait()
-
-    def __enter__(self) -> Self:
-        """Return the parser."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def _parse_outside(self, content: bytes, family: str) -> Outline:
         if self._connection is None:

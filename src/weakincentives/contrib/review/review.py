@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 from weakincentives.contrib.review import records
 from weakincentives.contrib.review.apply import (
@@ -46,12 +45,12 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.diff import Side
 from weakincentives.history import Attributes, Kept, Recovery
-from weakincentives.posix import open_directory, store_file, write_all
+from weakincentives.posix import CloseOnExit, open_directory, store_file, write_all
 
 _MAX_OMISSIONS = 5
 
 
-class Review:
+class Review(CloseOnExit):
     """The changes in a working copy, as of the first look at them.
 
     Only `apply`, `undo` and `recover` change the original. Some changes are withheld: they are
@@ -106,7 +105,7 @@ class Review:
 
     def refresh(self) -> None:
         """Read the copy again after more work in it."""
-        self.__dict__.pop("_after", None)
+        vars(self).pop("_after", None)
         self._forget_changes()
 
     def conflicts(
@@ -362,14 +361,6 @@ class Review:
             self._files.close()
             self._files = None
 
-    def __enter__(self) -> Self:
-        """Enter the context."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the review."""
-        self.close()
-
     # --- steps ---
 
     @cached_property
@@ -427,7 +418,7 @@ class Review:
             "_offered_changes",
             "_renames",
         ):
-            self.__dict__.pop(name, None)
+            vars(self).pop(name, None)
 
     @property
     def _hunk_source(self) -> HunkSource:

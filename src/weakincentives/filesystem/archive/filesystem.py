@@ -4,7 +4,6 @@ import errno
 import os
 from pathlib import Path
 from threading import Lock
-from typing import Self
 
 from weakincentives.filesystem.archive.format import (
     DEFAULT_ARCHIVE_LIMITS,
@@ -28,10 +27,10 @@ from weakincentives.filesystem.manifest import (
 )
 from weakincentives.filesystem.text import BytesContent, Content, StreamedContent
 from weakincentives.filesystem.types import Children, FileStat
-from weakincentives.posix import os_error, shorten_path
+from weakincentives.posix import CloseOnExit, os_error, shorten_path
 
 
-class ArchiveFilesystem(ReadableFilesystem):
+class ArchiveFilesystem(ReadableFilesystem, CloseOnExit):
     """The content of an archive; it is fully verified when it is opened."""
 
     def __init__(
@@ -74,14 +73,6 @@ class ArchiveFilesystem(ReadableFilesystem):
             if not self._is_closed:
                 self._is_closed = True
                 os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def _lookup(self, path: str) -> FileStat | None:
         node = self._find(path)

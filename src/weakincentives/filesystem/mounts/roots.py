@@ -9,10 +9,11 @@ import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from weakincentives.filesystem.paths import InvalidPathError, PathEscapeError, normalize_path
 from weakincentives.posix import (
+    CloseOnExit,
     OpenDescriptor,
     RootedDirectory,
     explain_error,
@@ -60,7 +61,7 @@ class RootedPath(NamedTuple):
     requested: str
 
 
-class AllowedRoots:
+class AllowedRoots(CloseOnExit):
     """The open allowed roots; None allows the current directory."""
 
     def __init__(self, roots: HostRoots | None) -> None:
@@ -76,11 +77,7 @@ class AllowedRoots:
                 stack.callback(self._roots[-1].directory.close)
             self._exit_stack = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the roots."""
         self._exit_stack.close()
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import RLock, Thread
-from typing import Any, NamedTuple, Self, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from weakincentives import __version__
 from weakincentives.filesystem import (
@@ -32,7 +32,7 @@ from weakincentives.history import (
 )
 from weakincentives.history.log import LogError
 from weakincentives.history.store import HistoryStore, StepObjects
-from weakincentives.posix import no_time_limit
+from weakincentives.posix import CloseOnExit, no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
     ConversationStarted,
@@ -72,7 +72,7 @@ def record_as(kind: StepKind) -> Callable[[type[EventT]], type[EventT]]:
     return decorate
 
 
-class SessionRecorder:
+class SessionRecorder(CloseOnExit):
     """Writes the steps of a session to a timeline, as they happen.
 
     A step is an event: a prompt, an answer of the model, a tool call. It is stored with what
@@ -187,14 +187,6 @@ class SessionRecorder:
                     self._record("files", "changes after the last step", {})
         finally:
             self._store.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def _append_header(self, root: str) -> None:
         generator = f"weakincentives {__version__}"

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from weakincentives.errors import SnapshotRestoreError
@@ -35,6 +35,7 @@ from weakincentives.history import (
     TimelineHeader,
     steps_file,
 )
+from weakincentives.posix import CloseOnExit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.session import Session, SnapshotFormatError
 from weakincentives.runtime.session.dump import rebuild_session
@@ -58,7 +59,7 @@ _KINDS = frozenset({"absent", "directory", "file", "symlink", "special"})
 _MAX_ENTRIES = 1_000_000  # in a tree from elsewhere, which may be crafted
 
 
-class Timeline:
+class Timeline(CloseOnExit):
     """The steps of a recorded session: a directory that may still be growing, or a file."""
 
     def __init__(self, path: str | os.PathLike[str], store: HistoryStore | None = None) -> None:
@@ -297,14 +298,6 @@ class Timeline:
     def close(self) -> None:
         """Close the files; idempotent."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def object_ids(self, number: int, known: set[str]) -> list[str]:
         """Return the objects of the files of a step that are not `known`, and add them there.

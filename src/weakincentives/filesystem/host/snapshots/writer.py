@@ -14,8 +14,7 @@ import subprocess
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from weakincentives.filesystem.host.files import Identity, identity_of, outlast_timestamp
 from weakincentives.filesystem.host.snapshots.nodes import (
@@ -29,6 +28,7 @@ from weakincentives.filesystem.text import Content
 from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RECORD,
+    CloseOnExit,
     OpenDescriptor,
     RootedDirectory,
     create_small,
@@ -71,7 +71,7 @@ class FileBatch:
     copied: list[CopiedFile | None] = field(default_factory=list[CopiedFile | None])
 
 
-class CopyWorker:
+class CopyWorker(CloseOnExit):
     """Copies batches of files in another process; one that fails does nothing more."""
 
     def __init__(self) -> None:
@@ -86,19 +86,6 @@ class CopyWorker:
             except OSError:
                 self._connection.close()
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the process."""
-        self._stop()
-
     @property
     def has_room(self) -> bool:
         """Whether it takes another batch now."""
@@ -109,7 +96,7 @@ class CopyWorker:
         try:
             socket.send_fds(self._connection, [encode_names(batch.names)], [source, target])
         except OSError:
-            self._stop()
+            self.close()
             return False
         self._pending.append(batch)
         return True
@@ -137,12 +124,12 @@ class CopyWorker:
         except OSError:
             part = b""
         if not part:
-            self._stop()
+            self.close()
             return False
         batch.copied += _decode(part)
         return True
 
-    def _stop(self) -> None:
+    def close(self) -> None:
         """End the process, and wait until it changes nothing any more."""
         process, self._process = self._process, None
         if process is not None:
