@@ -35,13 +35,13 @@ from weakincentives.cli.state import (
     parse_value,
 )
 from weakincentives.cli.terminal import confirm, describe_error, echo
-from weakincentives.cli.units import format_count, format_size, list_names, parse_duration, pick
+from weakincentives.cli.units import format_count, format_size, parse_duration, pick
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import open_files, read_record, workspace_path
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.posix import fault_point
+from weakincentives.posix import display_paths, fault_point
 
 EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
 _KEPT = "apply interrupted"
@@ -100,13 +100,13 @@ def find_loss(run: status.Run) -> str:
             with Review(copy) as review:
                 changes = (*review.diff.entries, *review.withheld)
                 waiting = without_parents(each.path for each in changes)
-            return f"not decided: {list_names(waiting)}" if waiting else ""
+            return f"not decided: {display_paths(waiting)}" if waiting else ""
         edited, displaced = _find_edits(copy), read_record(run.place).displaced
     except (CopyError, WinkError, OSError) as error:
         files = workspace_path(run.place)
         return f"cannot be checked ({describe_error(error)}); its files are in {files}"
     if edited:
-        return f"edited since the review: {list_names(edited)}"
+        return f"edited since the review: {display_paths(edited)}"
     if displaced:
         return f"what a command displaced; wink undo {run.id} {min(displaced)} restores it"
     return ""

@@ -33,7 +33,6 @@ from weakincentives.cli.state import (
     runs_directory,
 )
 from weakincentives.cli.terminal import shorten
-from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import Review
 from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import (
@@ -45,6 +44,7 @@ from weakincentives.contrib.review.records import (
     write_record,
 )
 from weakincentives.filesystem import FilesystemSnapshot
+from weakincentives.posix import display_paths
 from weakincentives.runtime.timeline import has_steps
 
 LAST = "last"
@@ -279,7 +279,7 @@ def find_run(argument: str, needs: Literal["steps", "copy"] | None = None) -> Ru
     if len(matches) == 1:
         return _run_at(found[matches[0]])
     if matches:
-        names = list_names(matches, _MAX_NAMES)
+        names = display_paths(matches, _MAX_NAMES)
         raise click.ClickException(
             f"Several runs begin with {argument!r}: {names}; type more of it"
         )

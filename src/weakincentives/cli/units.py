@@ -1,7 +1,7 @@
 """Parse and format durations, counts, tokens, costs and paths: `10m`, `200k`, `$0.043`, `~/x`."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -78,13 +78,6 @@ def shorten_home(path: Path) -> str:
     except (ValueError, RuntimeError):
         return display_path(str(path))
     return display_path(f"~/{inside}" if inside.parts else "~")
-
-
-def list_names(paths: Sequence[str], most: int = 20) -> str:
-    """Return the first paths in a line, and how many more there are."""
-    more = len(paths) - most
-    names = ", ".join(map(display_path, paths[:most]))
-    return names if more <= 0 else f"{names} and {more:,} more"
 
 
 def format_size(size: int) -> str:

@@ -45,7 +45,7 @@ from weakincentives.mcp.steps import (
     StepLog,
     find_undone,
 )
-from weakincentives.posix import display_path, is_within, no_time_limit, parents_of
+from weakincentives.posix import display_path, display_paths, is_within, no_time_limit, parents_of
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime import transaction
 
@@ -265,8 +265,8 @@ class History:
             return ""
         undo = self.log.add(replace(added.reverse(), after=after))
         text = (
-            f"Rolled back: {join_paths(added.paths)}. If the user saved one of these meanwhile,"
-            f" restore it: undo with call={undo.number} and its path in paths."
+            f"Rolled back: {display_paths(added.paths, MAX_LISTED)}. If the user saved one of these"
+            f" meanwhile, restore it: undo with call={undo.number} and its path in paths."
         )
         _log.warning("%s did not end. %s", added, text)
         return text
@@ -316,7 +316,7 @@ class History:
                 _log.warning(
                     "The user saved %s while a call replaced it; to restore that: undo with"
                     " call=%d",
-                    join_paths(added.paths),
+                    display_paths(added.paths, MAX_LISTED),
                     added.number,
                 )
 
@@ -566,7 +566,8 @@ class History:
         gone = [path for path in paths if not self._store.exists(path)]
         if gone:
             lines.append(
-                f"To create again what is gone, choose it with `paths`: {join_paths(gone)}"
+                "To create again what is gone, choose it with `paths`:"
+                f" {display_paths(gone, MAX_LISTED)}"
             )
         return "\n".join(
             [
@@ -619,10 +620,3 @@ def open_history(filesystem: Filesystem, directory: Path | None) -> History | No
 
 def _explain(error: Exception) -> str:
     return f"[Done, but this call cannot be undone, because it could not be recorded: {error}]"
-
-
-def join_paths(paths: Sequence[str]) -> str:
-    """Return paths as text; bounded."""
-    shown = ", ".join(map(display_path, paths[:MAX_LISTED]))
-    more = len(paths) - MAX_LISTED
-    return f"{shown} and {more:,} more" if more > 0 else shown

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Diff, FilesystemSnapshot
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import START, History, join_paths
+from weakincentives.mcp.history import MAX_LISTED, START, History
 from weakincentives.mcp.steps import UNDO, Checkpoint, Step, find_undone
-from weakincentives.posix import display_path, is_within
+from weakincentives.posix import display_path, display_paths, is_within
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 
 CHECKPOINT = "checkpoint"
@@ -419,7 +419,7 @@ class HistoryTools:
         if not restored:
             return _text(f"Nothing is left to undo of {names}.", UndoResult())
         return _text(
-            f"Undid {names}. Restored: {join_paths(restored)}",
+            f"Undid {names}. Restored: {display_paths(restored, MAX_LISTED)}",
             UndoResult(tuple(step.number for step in steps[-MAX_ITEMS:])),
         )
 

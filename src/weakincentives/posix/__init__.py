@@ -55,6 +55,7 @@ from weakincentives.posix.interrupts import time_limit as time_limit
 from weakincentives.posix.lines import read_lines as read_lines
 from weakincentives.posix.paths import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.paths import display_path as display_path
+from weakincentives.posix.paths import display_paths as display_paths
 from weakincentives.posix.paths import is_hidden as is_hidden
 from weakincentives.posix.paths import is_own as is_own
 from weakincentives.posix.paths import is_owner_gone as is_owner_gone

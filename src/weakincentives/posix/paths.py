@@ -10,7 +10,7 @@ back.
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -96,6 +96,13 @@ def display_path(path: str) -> str:
     if path.isascii() and path.isprintable() and "\\" not in path:
         return path
     return _UNPRINTABLE.sub(_escape, path)
+
+
+def display_paths(paths: Sequence[str], most: int = 20) -> str:
+    """Return the first paths in a line, and how many more there are."""
+    more = len(paths) - most
+    names = ", ".join(map(display_path, paths[:most]))
+    return names if more <= 0 else f"{names} and {more:,} more"
 
 
 def os_error(code: int, path: str, text: str = "") -> OSError:

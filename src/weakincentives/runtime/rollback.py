@@ -33,7 +33,7 @@ from weakincentives.filesystem import (
     diff_since,
 )
 from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary, open_savepoint
-from weakincentives.posix import display_path
+from weakincentives.posix import display_paths
 from weakincentives.runtime.before_images import RecordingFilesystem, UndoLog, hold
 from weakincentives.runtime.telemetry.tracing import (
     filesystem_span,
@@ -41,8 +41,6 @@ from weakincentives.runtime.telemetry.tracing import (
     restore_snapshot,
     take_snapshot,
 )
-
-_MAX_NAMED = 20  # paths in a message
 
 
 @dataclass(slots=True)
@@ -62,12 +60,10 @@ class RollbackResult:
 
     def __str__(self) -> str:
         """Return which paths were displaced, and how to get one back."""
-        more = len(self.displaced) - _MAX_NAMED
-        names = ", ".join(map(display_path, self.displaced[:_MAX_NAMED]))
         return (
             "Rolled back with a command, whoever changed it meanwhile:"
-            f" {names}{f' and {more:,} more' if more > 0 else ''}. To get a path back, restore it"
-            f" from snapshot {self.before and self.before.snapshot_id}"
+            f" {display_paths(self.displaced)}. To get a path back, restore it from snapshot"
+            f" {self.before and self.before.snapshot_id}"
         )
 
 

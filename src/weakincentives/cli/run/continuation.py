@@ -35,7 +35,6 @@ from weakincentives.cli.run.workspace import create_copy, placement_error, resol
 from weakincentives.cli.state import exclusive_lock, parse_value, state_exclusions
 from weakincentives.cli.steps import BY_USER, copies_by_step, find_head, parse_step
 from weakincentives.cli.terminal import shorten
-from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
 from weakincentives.contrib.review.copy import copy_of_states
 from weakincentives.contrib.review.records import (
@@ -45,6 +44,7 @@ from weakincentives.contrib.review.records import (
     workspace_path,
 )
 from weakincentives.filesystem import SkippedEntry
+from weakincentives.posix import display_paths
 from weakincentives.runtime.timeline import (
     Timeline,
     TimelineError,
@@ -291,7 +291,7 @@ class EarlierRun:
         if state is not None and edited:
             title = f"changed {state.author}"
             undo = f"wink undo {runs.place_id(copy.place)} {self._timeline.last + 1} --only PATH"
-            lines.append(f"  kept, {title} since the last step: {list_names(edited)}")
+            lines.append(f"  kept, {title} since the last step: {display_paths(edited)}")
             lines.append(f"  to undo such a change: {undo}")
         facts = {
             "step": self.step,

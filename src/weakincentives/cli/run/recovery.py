@@ -8,11 +8,10 @@ is named.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weakincentives.cli.units import list_names
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, ReadableFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem, is_cache
-from weakincentives.posix import parents_of
+from weakincentives.posix import display_paths, parents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class CopyState:
         if self.was_in_call:
             fact = "Your last call was interrupted; it or the user changed these files, which may"
             fact += " be half done:"
-        return f"{fact} {list_names(self.edited)}. Read them again before you rely on them."
+        return f"{fact} {display_paths(self.edited)}. Read them again before you rely on them."
 
 
 def compare_copy(

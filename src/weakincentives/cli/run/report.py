@@ -34,13 +34,12 @@ from weakincentives.cli.units import (
     format_count,
     format_duration,
     format_tokens,
-    list_names,
     pick,
     shorten_home,
 )
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.filesystem import FilesystemSnapshot
-from weakincentives.posix import display_path
+from weakincentives.posix import display_path, display_paths
 
 _ENVIRONMENTS = (".venv", "venv")
 _CONTAINER = "podman"
@@ -105,10 +104,7 @@ def _start_lines(copy: WorkingCopy, options: JobOptions) -> Iterator[str]:
         yield f"  warning: {warning}"
     if copy.external_links and options.sandbox.name == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
-        yield (
-            "  links to outside the copy:"
-            f" {', '.join(map(display_path, copy.external_links[:_MAX_NAMES]))}"
-        )
+        yield (f"  links to outside the copy: {display_paths(copy.external_links, _MAX_NAMES)}")
 
 
 def _describe_variables(names: Sequence[str]) -> str:
@@ -274,10 +270,10 @@ class Report:
             self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
         name = shlex.quote(place_id(self._copy.place))
         if result.left_out and result.dump is not None:
-            names = list_names(sorted(result.left_out), _MAX_LEFT_OUT)
+            names = display_paths(sorted(result.left_out), _MAX_LEFT_OUT)
             self._print(f"  skipped (reproducible): {names} (--dump-all)")
         for step, paths in result.displaced.items():
-            self._print(f"Rolled back with the command of step {step}: {list_names(paths)}")
+            self._print(f"Rolled back with the command of step {step}: {display_paths(paths)}")
             self._print(f"  to get one back: wink undo {name} {step} --only PATH")
 
     def _describe(

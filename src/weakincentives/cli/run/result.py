@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from weakincentives.adapters import Message
 from weakincentives.cli.run.verification import TestRun
-from weakincentives.cli.units import format_count, list_names
+from weakincentives.cli.units import format_count
+from weakincentives.posix import display_paths
 from weakincentives.runtime import TokenUsage
 from weakincentives.sandbox import NetworkConnection
 from weakincentives.sandbox.allowlist import format_rule
@@ -53,8 +54,8 @@ def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
     refused = [
         f"{describe_host(each.host, each.port)} {each.refused}" for each in traffic if each.refused
     ]
-    parts = [list_names(made, _MAX_HOSTS)] if made else []
-    parts += [f"refused: {list_names(refused, _MAX_HOSTS)}"] if refused else []
+    parts = [display_paths(made, _MAX_HOSTS)] if made else []
+    parts += [f"refused: {display_paths(refused, _MAX_HOSTS)}"] if refused else []
     return f"network: {'; '.join(parts)}" if parts else ""
 
 

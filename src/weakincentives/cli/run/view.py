@@ -24,7 +24,6 @@ from weakincentives.cli.units import (
     format_count,
     format_short_count,
     format_tokens,
-    list_names,
     pick,
 )
 from weakincentives.filesystem import (
@@ -36,6 +35,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.reproducible import is_cache
+from weakincentives.posix import display_paths
 from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import call_subject
@@ -206,7 +206,7 @@ def describe_target(event: ToolInvoked, width: int) -> str:
     parts = [call_subject(event.params)]
     if event.paths != (".",) or not parts[0]:
         paths = [path for path in event.paths if _is_in_project(path)]
-        parts.append(list_names(paths, _MAX_PATHS))
+        parts.append(display_paths(paths, _MAX_PATHS))
     return shorten(" · ".join(filter(None, parts)), width)
 
 

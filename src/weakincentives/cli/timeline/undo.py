@@ -22,7 +22,6 @@ from weakincentives.cli.steps import (
     split_arguments,
 )
 from weakincentives.cli.terminal import echo, shorten
-from weakincentives.cli.units import list_names
 from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy
 from weakincentives.contrib.review.records import open_files, read_record
 from weakincentives.errors import StaleRestoreError
@@ -30,7 +29,7 @@ from weakincentives.filesystem import Diff, HostFilesystem, diff
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state
 from weakincentives.filesystem.reproducible import ReproducibleFiles
-from weakincentives.posix import display_path, parents_of
+from weakincentives.posix import display_path, display_paths, parents_of
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
 _MAX_TITLE = 60
@@ -63,7 +62,7 @@ def undo(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> Non
         click.echo(json.dumps({**data, "paths": [] if stale else shown}))
     elif not stale:
         title = shorten(timeline.step(number).title, _MAX_TITLE)
-        echo(f"Undid step {number} ({title}). Restored: {list_names(shown)}")
+        echo(f"Undid step {number} ({title}). Restored: {display_paths(shown)}")
         echo(f"  wink undo {shlex.quote(found.name)} {step}  to redo it")
     else:
         _print_conflicts(f"wink undo {shlex.quote(found.name)}", number, authors, shown)
@@ -152,7 +151,7 @@ class _StepUndo:
         for place in places.difference(*above.values()):
             raise click.ClickException(
                 f"Nothing was changed at {display_path(place) or '.'!r} in step {self.number};"
-                f" it changed {list_names(without_parents(paths))}"
+                f" it changed {display_paths(without_parents(paths))}"
             )
         return {path for path in paths if above[path] & places}
 
