@@ -25,12 +25,12 @@ from weakincentives.cli.state import (
     ConfigError,
     create_directory,
     exclusive_lock,
-    is_locked,
     runs_directory,
 )
 from weakincentives.contrib.review import working_copy
 from weakincentives.contrib.review.records import CopyFacts, read_record, write_record
 from weakincentives.filesystem import FilesystemSnapshot
+from weakincentives.posix import is_locked
 
 pytestmark = pytest.mark.usefixtures("own_places")
 SESSION = UUID("ab12cd34-0000-4000-8000-000000000000")

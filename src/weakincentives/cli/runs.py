@@ -28,7 +28,6 @@ from weakincentives.cli.state import (
     ConfigError,
     create_directory,
     exclusive_lock,
-    is_locked,
     own_directories,
     runs_directory,
 )
@@ -44,7 +43,7 @@ from weakincentives.contrib.review.records import (
     write_record,
 )
 from weakincentives.filesystem import FilesystemSnapshot
-from weakincentives.posix import display_paths
+from weakincentives.posix import display_paths, is_locked
 from weakincentives.runtime.timeline import has_steps
 
 LAST = "last"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from weakincentives.cli.terminal import describe_error
-from weakincentives.posix import OpenDescriptor, display_path, open_directory, read_regular
+from weakincentives.posix import display_path, is_locked, lock, open_directory, read_regular
 
 T = TypeVar("T")
 
@@ -29,7 +29,6 @@ _MAX_MARKER = 64 * 1024
 _LOCK_SECONDS = 0.5  # a look whether a run is running takes the lock for a moment
 _LOCK_INTERVAL = 0.02
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}!,])")
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ConfigError(click.UsageError):
@@ -122,31 +121,13 @@ def exclusive_lock(directory: Path) -> Generator[None, None, None]:
     """
     with open_directory(directory) as descriptor:
         end = time.monotonic() + _LOCK_SECONDS
-        while not _try_lock(descriptor):
+        while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if time.monotonic() > end:
                 raise click.ClickException(
                     f"The run is in use: {str(directory)!r}; wait until it has ended"
                 )
             time.sleep(_LOCK_INTERVAL)
         yield
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process works in a run, or uses a store, now."""
-    try:
-        descriptor = os.open(path, _FLAGS)
-    except OSError:
-        return False
-    with OpenDescriptor(descriptor):
-        return not _try_lock(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _close_to_others(path: Path) -> None:

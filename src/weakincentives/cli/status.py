@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import click
 
 from weakincentives.cli.runs import is_incomplete, list_places, place_id, run_directory
-from weakincentives.cli.state import is_locked, state_directory
+from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import echo, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
 from weakincentives.contrib.review.original import is_interrupted
@@ -28,6 +28,7 @@ from weakincentives.contrib.review.records import (
     record_path,
     workspace_path,
 )
+from weakincentives.posix import is_locked
 
 State: TypeAlias = Literal[
     "running",

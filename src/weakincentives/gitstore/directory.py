@@ -27,6 +27,7 @@ from weakincentives.posix import (
     OpenDescriptor,
     fault_point,
     is_temporary,
+    lock,
     open_directory,
     open_regular,
     read_regular,
@@ -255,7 +256,7 @@ class GitDirectory:
             self._check_exists()
             descriptor = os.open(self.path, _DIRECTORY)
             try:
-                _flock(descriptor)
+                lock(descriptor)
                 if _is_at(self.path, descriptor):
                     yield
                     return
@@ -519,18 +520,9 @@ def _is_at(path: str | Path, descriptor: int) -> bool:
         return False
 
 
-def _flock(directory: int) -> None:
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-    except OSError as error:  # some network file systems cannot lock directories
-        if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP}:
-            raise
-
-
 def _unlock(descriptor: int) -> None:
     """Release a lock explicitly: a forked child may have the descriptor open too."""
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    lock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 

@@ -7,7 +7,6 @@ end, which the next writer cuts off. A damaged record in the middle is skipped a
 format is specified in `docs/reference/record-format.md`.
 """
 
-import errno
 import fcntl
 import os
 import secrets
@@ -26,6 +25,7 @@ from weakincentives.posix import (
     AtomicFile,
     CloseOnExit,
     fault_point,
+    lock,
     open_regular,
     read_range,
     sync_directory,
@@ -42,7 +42,6 @@ _TOKEN = 16
 _MAX_STORED = MAX_PAYLOAD + MAX_PAYLOAD // 1000 + 1024  # what zlib makes of random bytes
 _LEVEL = 6
 _SEARCH = 1024 * 1024  # bytes to look at in one read
-_NO_LOCKS = frozenset({errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS})
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -225,7 +224,7 @@ class RecordLog(CloseOnExit):
 
     def _create(self) -> None:
         """Write the start of a new file, or of one whose creator was killed."""
-        _flock(self._descriptor, fcntl.LOCK_EX)
+        lock(self._descriptor, fcntl.LOCK_EX)
         try:
             found = os.pread(self._descriptor, self._first, 0)
             if len(found) == self._first or not (
@@ -239,7 +238,7 @@ class RecordLog(CloseOnExit):
                 os.fsync(self._descriptor)
                 sync_directory(self.path.parent)
         finally:
-            _flock(self._descriptor, fcntl.LOCK_UN)
+            lock(self._descriptor, fcntl.LOCK_UN)
 
     def _read_token(self) -> bytes:
         found = os.pread(self._descriptor, self._first, 0)
@@ -279,10 +278,10 @@ class RecordLog(CloseOnExit):
             if self._is_locked:
                 raise LogError(f"A record is being appended already: {str(self.path)!r}")
             try:
-                _flock(self._descriptor, fcntl.LOCK_EX)
+                lock(self._descriptor, fcntl.LOCK_EX)
                 while self._was_replaced():
                     self._reopen()  # which releases the lock
-                    _flock(self._descriptor, fcntl.LOCK_EX)
+                    lock(self._descriptor, fcntl.LOCK_EX)
                 self._is_locked = True
                 fault_point("record.locked")
                 self._read_rest()
@@ -294,7 +293,7 @@ class RecordLog(CloseOnExit):
             finally:
                 self._is_locked = False
                 if self._descriptor >= 0:
-                    _flock(self._descriptor, fcntl.LOCK_UN)
+                    lock(self._descriptor, fcntl.LOCK_UN)
 
     # --- records ---
 
@@ -388,16 +387,14 @@ class RecordLog(CloseOnExit):
         """Return how many bytes at the end are not a whole record, unless one is in flight."""
         if self._is_locked or os.fstat(self._descriptor).st_size == self._end:
             return 0
-        try:
-            _flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB):
             return 0
         try:
             size = os.fstat(self._descriptor).st_size
             is_whole = self._read_header(self._end, size) is not None  # by now
             return 0 if is_whole else size - self._end
         finally:
-            _flock(self._descriptor, fcntl.LOCK_UN)
+            lock(self._descriptor, fcntl.LOCK_UN)
 
 
 class _Header(NamedTuple):
@@ -448,11 +445,3 @@ def _inflate(stored: bytes) -> tuple[bytes, str]:
     if inflater.eof and len(payload) <= MAX_PAYLOAD:
         return payload, ""
     return b"", f"it is cut off, or inflates to more than {MAX_PAYLOAD // 1024**2} MiB"
-
-
-def _flock(descriptor: int, operation: int) -> None:
-    try:
-        fcntl.flock(descriptor, operation)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:  # some file systems have no locks
-            raise

@@ -11,7 +11,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -35,6 +35,7 @@ from weakincentives.gitstore import (
 )
 from weakincentives.history.log import LogError, Record, RecordLog
 from weakincentives.history.steps import TimelineError
+from weakincentives.posix import is_locked, lock
 
 SIGNATURE = b"wink-steps 2\n"
 """The first bytes of the log; the number is the version of the format."""
@@ -206,19 +207,7 @@ class HistoryStore:
     @property
     def is_recording(self) -> bool:
         """Whether a process is recording to it."""
-        try:
-            descriptor = os.open(self.path / _USERS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # some file systems have no locks
-            return False
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.path / _USERS)
 
     @property
     def objects(self) -> ObjectStore:
@@ -312,8 +301,7 @@ class HistoryStore:
         stack = ExitStack()
         descriptor = os.open(self.path / _USERS, _LOCK_FILE, 0o600)
         stack.callback(os.close, descriptor)
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        lock(descriptor, fcntl.LOCK_SH)
         return stack
 
     def _find(self, object_id: str) -> tuple[str, int, bytes] | None:

@@ -27,7 +27,14 @@ from uuid import UUID
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.archive import ArchiveError, open_archive
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
-from weakincentives.posix import fault_point, open_directory, open_regular, os_error, sync_directory
+from weakincentives.posix import (
+    fault_point,
+    lock,
+    open_directory,
+    open_regular,
+    os_error,
+    sync_directory,
+)
 from weakincentives.runtime.session.snapshots import (
     Snapshot,
     SnapshotFormatError,
@@ -385,11 +392,8 @@ def _header_at(path: Path) -> DumpHeader | None:
 def _lock_directory(path: Path) -> Generator[int, None, None]:
     """Open a directory and lock it against other writers of dumps."""
     with open_directory(path) as directory:
-        with suppress(OSError):  # some filesystems have no locks
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        lock(directory)
         try:
             yield directory
-        finally:
-            # explicitly: a child that was forked meanwhile has the descriptor too
-            with suppress(OSError):
-                fcntl.flock(directory, fcntl.LOCK_UN)
+        finally:  # explicitly: a child that was forked meanwhile has the descriptor too
+            lock(directory, fcntl.LOCK_UN)
