@@ -180,3 +180,27 @@ def test_limits_are_counted_anew_in_each_round(project: Path, script: Script):
     )
     assert done.code == 0, done.out
     assert (project / "second.txt").exists()
+
+
+def test_a_reply_in_a_review_continues_the_run_in_its_copy(
+    project: Path, script: Script, tmp_path: Path, copies: Copies
+):
+    model = script(edit(), "First.")
+    arguments = ("run", "fix the mean", "--workspace", project, "--model", model)
+    on_terminal(*arguments, "--sandbox", "none", answers="k\n")
+    script(write("second.txt"), "Second.")
+    done = on_terminal("review", "last", answers="add a second file\na\n")
+    assert done.code == 0
+    assert "Continuing the run " in done.out
+    assert (project / "calc.py").read_text() == FIXED
+    assert (project / "second.txt").read_text() == "new\n"
+    assert len(copies()) == 1
+    assert said(tmp_path) == ["fix the mean", "add a second file"]
+
+
+def test_a_review_of_a_run_without_steps_offers_no_reply(project: Path, script: Script):
+    arguments = ("run", "x", "--workspace", project, "--model", script(edit(), "Done."))
+    on_terminal(*arguments, "--no-dump", answers="k\n")
+    done = on_terminal("review", "last", answers="d\n")
+    assert "[r]eply" not in done.out
+    assert "[k]eep for later" in done.out

@@ -1,11 +1,13 @@
 """Test suites of real projects, outside and in a sandbox: what fails inside only is our fault."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from weakincentives.sandbox import create_sandbox
 
 _REPORT = "report.xml"
 _SECONDS = 1800.0
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,12 @@ class Suite:
 
 SUITES = (
     Suite("attrs", "25.4.0", ("hypothesis", "cloudpickle")),
-    Suite("blinker", "1.9.0", ("pytest-asyncio",)),
+    Suite(
+        "blinker",
+        "1.9.0",
+        ("pytest-asyncio",),
+        ("tests", "-o", "asyncio_default_fixture_loop_scope=function"),
+    ),
     Suite("click", "8.3.1"),
     Suite("flask", "3.1.2", ("asgiref", "python-dotenv")),
     Suite("humanize", "4.14.0", ("freezegun",)),
@@ -39,7 +47,7 @@ SUITES = (
     Suite("marshmallow", "4.1.0", ("simplejson",)),
     Suite("packaging", "25.0", ("pretend",)),
     Suite("platformdirs", "4.5.0", ("appdirs", "pytest-mock")),
-    Suite("structlog", "25.5.0", ("freezegun", "pretend", "pytest-asyncio", "time-machine")),
+    Suite("structlog", "25.5.0", ("freezegun", "pretend", "pytest-asyncio>=1", "time-machine")),
     Suite("trio", "0.32.0", ("astor", "jedi", "trustme", "pyopenssl"), ("src",)),
     Suite("werkzeug", "3.1.3", ("ephemeral-port-reserve", "watchdog", "cryptography")),
 )
@@ -70,8 +78,8 @@ def _pip(python: str | Path, *arguments: str | Path) -> None:
 
 def results_outside(
     project: Path, environment: Path, arguments: Sequence[str]
-) -> Mapping[str, str]:
-    """Run the tests in a copy of the project as its developer would; return how each ended."""
+) -> Mapping[str, int]:
+    """Run the tests as a developer of the project would; return how often each ended how."""
     before = project.with_name(f"{project.name}-before")
     shutil.copytree(project, before, symlinks=True)
     try:
@@ -93,8 +101,8 @@ def results_outside(
 
 def results_inside(
     project: Path, environment: Path, arguments: Sequence[str], place: Path, sandbox: str
-) -> Mapping[str, str]:
-    """Run the tests as the command of a model in `wink run`; return how each ended."""
+) -> Mapping[str, int]:
+    """Run the tests as a command of a model in `wink run`; return how often each ended how."""
     copy = working_copy(project, place=place)
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{environment / 'bin'}{os.pathsep}{path}"
@@ -113,10 +121,11 @@ def _options(arguments: Sequence[str]) -> list[str]:
     return ["-m", "pytest", "-q", "-o", "junit_family=xunit1", "--junit-xml", _REPORT, *arguments]
 
 
-def _read(report: Path) -> Mapping[str, str]:
-    """Return the outcome of each test in a report."""
-    found: dict[str, str] = {}
+def _read(report: Path) -> Mapping[str, int]:
+    """Return how often each test of a report ended how; times in the names do not count."""
+    found: Counter[str] = Counter()
     for case in ET.parse(report).iter("testcase"):
         outcome = next((e.tag for e in case if e.tag in {"failure", "error", "skipped"}), "passed")
-        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
+        name = _NUMBER.sub("#", f"{case.get('classname')}::{case.get('name')}")
+        found[f"{name} {outcome}"] += 1
     return found

@@ -10,12 +10,21 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.run.action import Action, action_options
+from weakincentives.cli.lazy import defer
+from weakincentives.cli.run.action import Action, RunRequest, action_options
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.result import EXIT_CONFLICT, EXIT_KEPT
+from weakincentives.cli.run.result import EXIT_CONFLICT, EXIT_KEPT, Resolution
 from weakincentives.cli.run.workspace import name_copy_on_error
-from weakincentives.cli.runs import complete_run, find_run, note_changes, place_id, run_directory
+from weakincentives.cli.runs import (
+    MCP_MODEL,
+    complete_run,
+    find_run,
+    note_changes,
+    place_id,
+    run_directory,
+    steps_path,
+)
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.status import list_runs, print_runs, print_total
 from weakincentives.cli.terminal import describe_error, echo
@@ -33,8 +42,11 @@ from weakincentives.contrib.review import (
 )
 from weakincentives.contrib.review import recover as recover_original
 from weakincentives.contrib.review.commit import redo_commit, undo_commit
-from weakincentives.contrib.review.records import is_copy
+from weakincentives.contrib.review.records import find_record, is_copy
 from weakincentives.posix import display_path
+from weakincentives.runtime.timeline import has_steps
+
+_resume = defer("cli.run.rounds", "resume")
 
 
 @click.command(
@@ -80,6 +92,7 @@ def command(
         _recover_without_copy(place, as_json=as_json)
         return
     copy = _open_copy(place)
+    reply = None
     with (
         exclusive_lock(run_directory(copy.place)),
         Review(copy) as review,
@@ -90,7 +103,11 @@ def command(
             review.refresh()
             note_changes(review)
         else:
-            code = _resolve(review, action, as_json=as_json)
+            resolution = _resolve(review, action, as_json=as_json)
+            code, reply = resolution.exit_code, resolution.reply
+    if reply is not None:
+        echo(f"Continuing the run {place_id(copy.place)}")
+        code = _resume(str(copy.place), reply, RunRequest({}, Action()))
     if code:
         raise click.exceptions.Exit(code)
 
@@ -103,12 +120,22 @@ def _open_copy(place: Path) -> WorkingCopy:
         raise click.ClickException(f"{error}; {hint}") from error
 
 
-def _resolve(review: Review, action: Action, *, as_json: bool) -> int:
+def _resolve(review: Review, action: Action, *, as_json: bool) -> Resolution:
     note_changes(review)
-    resolution = Decision(review, is_silent=as_json, is_end=False).resolve(action)
+    decision = Decision(
+        review, is_silent=as_json, is_end=False, can_reply=_can_continue(review.copy.place)
+    )
+    resolution = decision.resolve(action)
     if as_json:
         _print_json(review, resolution.outcome, **resolution.facts)
-    return resolution.exit_code
+    return resolution
+
+
+def _can_continue(place: Path) -> bool:
+    """Return whether the run of a copy can go on: it was recorded, and is one of a model."""
+    record = find_record(place)
+    is_of_model = record is not None and record.model != MCP_MODEL
+    return is_of_model and has_steps(steps_path(run_directory(place)))
 
 
 def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:

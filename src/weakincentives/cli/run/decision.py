@@ -180,7 +180,8 @@ class Decision:
             self._print("All changes were applied.")
         else:
             self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
-        if action.kind == "ask" and self._can_reply and can_ask() and not self._is_silent:
+        can_reply = self._can_reply and self._is_end and action.kind == "ask"
+        if can_reply and can_ask() and not self._is_silent:
             self._reply = self._ask_for_reply()
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
