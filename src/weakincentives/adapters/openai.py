@@ -54,6 +54,34 @@ _OTHER_FIELD: Mapping[MaxTokensField, MaxTokensField] = {
 }
 
 
+class _OpenAIClient(OpenAI):
+    """The SDK's client, configured by arguments and not by the environment."""
+
+    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
+        # an empty admin key keeps the SDK from reading or demanding one
+        super().__init__(
+            api_key=api_key,
+            admin_api_key="",
+            base_url=bare_url(url),
+            max_retries=0,
+            http_client=limit_client(DefaultHttpxClient(), url),
+        )
+        self.api_key = self.api_key.strip()
+        self.organization = None
+        self.project = None
+        self._custom_headers = dict(headers)
+
+    @property
+    def user_agent(self) -> str:
+        """The SDK's own user agent; it would contain the name of this class."""
+        return f"OpenAI/Python {self._version}"
+
+    def send_request(self, **arguments: Any) -> AbstractContextManager[APIResponse[Any]]:
+        """Send a Chat Completions request."""
+        create = cast("_Create", self.chat.completions.with_streaming_response.create)
+        return create(**arguments)
+
+
 class OpenAIAdapter(HttpAdapter[ChatResponse]):
     """Sends requests to the Chat Completions API, at OpenAI or any other `base_url`.
 
@@ -76,6 +104,8 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
     _default_url = _URL
     _example_url = "http://localhost:8080/v1"
     _key_source = "OPENAI_API_KEY or api_key"
+    _client_type = _OpenAIClient
+    _decoder_type = ChatResponse
     _sdk_errors = SdkErrors(OpenAIError, APITimeoutError, APIStatusError)
 
     def __init__(
@@ -111,11 +141,6 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
         other = _OTHER_FIELD[self._max_tokens_field]
         self._hints = (*_HINTS, (_MAX_TOKENS, f"pass max_tokens_field={other!r}"))
 
-    def _create_client(
-        self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
-    ) -> "_OpenAIClient":
-        return _OpenAIClient(api_key, url, headers)
-
     def _encode_request(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         body = build_chat_request(
             request,
@@ -129,9 +154,6 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
             if self._stream_usage:
                 body["stream_options"] = {"include_usage": True}
         return body
-
-    def _create_decoder(self) -> ChatResponse:
-        return ChatResponse()
 
     def _decode_events(self, events: Iterable[str], decoder: ChatResponse) -> Iterator[str]:
         for data in events:
@@ -151,31 +173,3 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
             code=f"{code} {error.get('type')}",
             status=code if isinstance(code, int) and 400 <= code < 600 else None,
         )
-
-
-class _OpenAIClient(OpenAI):
-    """The SDK's client, configured by arguments and not by the environment."""
-
-    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
-        # an empty admin key keeps the SDK from reading or demanding one
-        super().__init__(
-            api_key=api_key,
-            admin_api_key="",
-            base_url=bare_url(url),
-            max_retries=0,
-            http_client=limit_client(DefaultHttpxClient(), url),
-        )
-        self.api_key = self.api_key.strip()
-        self.organization = None
-        self.project = None
-        self._custom_headers = dict(headers)
-
-    @property
-    def user_agent(self) -> str:
-        """The SDK's own user agent; it would contain the name of this class."""
-        return f"OpenAI/Python {self._version}"
-
-    def send_request(self, **arguments: Any) -> AbstractContextManager[APIResponse[Any]]:
-        """Send a Chat Completions request."""
-        create = cast("_Create", self.chat.completions.with_streaming_response.create)
-        return create(**arguments)

@@ -25,7 +25,7 @@ def check_argument(
         return
     kinds = kind if isinstance(kind, tuple) else (kind,)
     expected = " or ".join([each.__name__ for each in kinds] + ["None"] * or_none)
-    raise PromptError(f"{owner}: {name} must be {expected}, not {_describe_type(value)}")
+    raise _wrong_type(owner, name, expected, value)
 
 
 def check_callable(owner: str, name: str, value: object) -> None:
@@ -35,9 +35,7 @@ def check_callable(owner: str, name: str, value: object) -> None:
         PromptError: It is neither.
     """
     if value is not None and not callable(value):
-        raise PromptError(
-            f"{owner}: {name} must be a callable or None, not {_describe_type(value)}"
-        )
+        raise _wrong_type(owner, name, "a callable or None", value)
 
 
 def check_dataclass(owner: str, name: str, value: object) -> None:
@@ -48,8 +46,7 @@ def check_dataclass(owner: str, name: str, value: object) -> None:
     """
     is_class = isinstance(value, type) and is_dataclass(value)
     if value is not None and not is_class:
-        kind = _describe_type(cast("object", value))
-        raise PromptError(f"{owner}: {name} must be a dataclass or None, not {kind}")
+        raise _wrong_type(owner, name, "a dataclass or None", cast("object", value))
 
 
 def check_dataclass_instance(owner: str, name: str, value: object) -> None:
@@ -59,8 +56,7 @@ def check_dataclass_instance(owner: str, name: str, value: object) -> None:
         PromptError: It is not.
     """
     if value is not None and not is_dataclass(type(value)):
-        kind = _describe_type(value)
-        raise PromptError(f"{owner}: {name} must be a dataclass instance or None, not {kind}")
+        raise _wrong_type(owner, name, "a dataclass instance or None", value)
 
 
 def check_items(owner: str, name: str, values: object, kind: type[T]) -> tuple[T, ...]:
@@ -70,13 +66,13 @@ def check_items(owner: str, name: str, values: object, kind: type[T]) -> tuple[T
         PromptError: It is not a sequence, or an item has another type.
     """
     plain = get_origin(kind) or kind
-    wanted = f"{owner}: {name} must be a sequence of {plain.__name__}"
+    wanted = f"a sequence of {plain.__name__}"
     if isinstance(values, _SCALARS) or not isinstance(values, Iterable):
-        raise PromptError(f"{wanted}, not {_describe_type(cast('object', values))}")
+        raise _wrong_type(owner, name, wanted, cast("object", values))
     items = tuple(cast("Iterable[object]", values))
     for number, item in enumerate(items):
         if not isinstance(item, plain):
-            raise PromptError(f"{wanted}, but item {number} is {_describe_type(item)}")
+            raise _wrong_type(owner, name, wanted, item, f"but item {number} is")
     return cast("tuple[T, ...]", items)
 
 
@@ -86,17 +82,13 @@ def check_names(owner: str, name: str, values: object) -> dict[str, str]:
     Raises:
         PromptError: It does not.
     """
+    wanted = "a mapping of str to str"
     if not isinstance(values, Mapping):
-        raise PromptError(
-            f"{owner}: {name} must be a mapping of str to str, not {_describe_type(values)}"
-        )
+        raise _wrong_type(owner, name, wanted, values)
     found = dict(cast("Mapping[object, object]", values))
     for each in (*found, *found.values()):
         if not isinstance(each, str):
-            kind = _describe_type(each)
-            raise PromptError(
-                f"{owner}: {name} must be a mapping of str to str, but contains {kind}"
-            )
+            raise _wrong_type(owner, name, wanted, each, "but contains")
     return cast("dict[str, str]", found)
 
 
@@ -107,8 +99,10 @@ def _check_text(owner: str, name: str, text: str) -> None:
         raise PromptError(f"{owner}: {name} contains a lone surrogate at {error.start}") from None
 
 
-def _describe_type(value: object) -> str:
-    """Return the name of a class, or of the type of any other value."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return "None" if value is None else type(value).__name__
+def _wrong_type(
+    owner: str, name: str, wanted: str, value: object, found: str = "not"
+) -> PromptError:
+    """Return the error for a value; it names its type, or the class if it is one."""
+    kind = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    shown = "None" if value is None else kind
+    return PromptError(f"{owner}: {name} must be {wanted}, {found} {shown}")

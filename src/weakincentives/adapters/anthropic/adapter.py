@@ -52,6 +52,36 @@ _STATUS: Mapping[str, int] = {
 }
 
 
+class _AnthropicClient(Anthropic):
+    """The SDK's client, configured by arguments and not by the environment.
+
+    As a subclass it also skips the SDK's search for other credentials.
+    """
+
+    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
+        # the run creates the spans of requests
+        super().__init__(
+            api_key=api_key,
+            base_url=bare_url(url),
+            max_retries=0,
+            open_telemetry=False,
+            http_client=limit_client(DefaultHttpxClient(), url),
+        )
+        self.api_key = (self.api_key or "").strip()
+        self.auth_token = None
+        self._custom_headers = dict(headers)
+
+    @property
+    def user_agent(self) -> str:
+        """The SDK's own user agent; it would contain the name of this class."""
+        return f"Anthropic/Python {self._version}"
+
+    def send_request(self, **arguments: Any) -> AbstractContextManager[APIResponse[Any]]:
+        """Send a Messages request."""
+        create = cast("_Create", self.messages.with_streaming_response.create)
+        return create(**arguments)
+
+
 class AnthropicAdapter(HttpAdapter[MessageResponse]):
     """Sends requests to the Messages API, at Anthropic or any other `base_url`.
 
@@ -81,6 +111,8 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
     _default_url = _URL
     _example_url = "http://localhost:8080"
     _key_source = "ANTHROPIC_API_KEY or api_key"
+    _client_type = _AnthropicClient
+    _decoder_type = MessageResponse
     _sdk_errors = SdkErrors(AnthropicError, APITimeoutError, APIStatusError)
     # what models and servers reject, and the argument that omits it
     _hints = (
@@ -129,11 +161,6 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
         self._max_tokens = max_tokens
         self._extra_body = dict(extra_body or {})
 
-    def _create_client(
-        self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
-    ) -> "_AnthropicClient":
-        return _AnthropicClient(api_key, url, headers)
-
     def _encode_request(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         body = build_message_request(
             request,
@@ -151,9 +178,6 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
             extra["output_config"] = {**config, **body["output_config"]}
         return {**arguments, **({"stream": True} if stream else {}), "extra_body": extra}
 
-    def _create_decoder(self) -> MessageResponse:
-        return MessageResponse()
-
     def _decode_events(self, events: Iterable[str], decoder: MessageResponse) -> Iterator[str]:
         for data in events:
             event = self._parse_event(data)
@@ -170,33 +194,3 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
         kind = lenient.as_text(fields.get("type"))
         message = fields.get("message") or error or ""
         return ErrorBody(message, code=kind, status=_STATUS.get(kind))
-
-
-class _AnthropicClient(Anthropic):
-    """The SDK's client, configured by arguments and not by the environment.
-
-    As a subclass it also skips the SDK's search for other credentials.
-    """
-
-    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
-        # the run creates the spans of requests
-        super().__init__(
-            api_key=api_key,
-            base_url=bare_url(url),
-            max_retries=0,
-            open_telemetry=False,
-            http_client=limit_client(DefaultHttpxClient(), url),
-        )
-        self.api_key = (self.api_key or "").strip()
-        self.auth_token = None
-        self._custom_headers = dict(headers)
-
-    @property
-    def user_agent(self) -> str:
-        """The SDK's own user agent; it would contain the name of this class."""
-        return f"Anthropic/Python {self._version}"
-
-    def send_request(self, **arguments: Any) -> AbstractContextManager[APIResponse[Any]]:
-        """Send a Messages request."""
-        create = cast("_Create", self.messages.with_streaming_response.create)
-        return create(**arguments)

@@ -71,6 +71,9 @@ class SdkClient(Protocol):
 
     api_key: Any
 
+    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
+        """Configure the client by arguments and not by the environment."""
+
     def send_request(self, **arguments: Any) -> AbstractContextManager[SdkResponse]:
         """Send a request; the arguments are those of the SDK's own method."""
         ...
@@ -123,6 +126,10 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
     """A `base_url`, for messages."""
     _key_source: ClassVar[str]
     """Where the key comes from, for messages."""
+    _client_type: ClassVar[type[SdkClient]]
+    """The SDK's client."""
+    _decoder_type: type[DecoderT]
+    """Decodes one response."""
     _sdk_errors: ClassVar[SdkErrors]
     _hints: tuple[tuple[str, str], ...]
     """Advice for rejected requests, each with a pattern that the provider's message starts with."""
@@ -153,7 +160,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
             None if self._is_third_party else list_price(self.name, model)
         )
         self._pictures = not self._is_third_party if pictures is None else pictures
-        self._client = self._create_client(api_key, parsed, checked)
+        self._client = self._client_type(api_key, parsed, checked)
         key: str = self._client.api_key or ""
         secrets = (*url_secrets(parsed), *header_secrets(checked))
         self._endpoint = Endpoint(
@@ -183,18 +190,8 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         self._client.close()
 
     @abstractmethod
-    def _create_client(
-        self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
-    ) -> SdkClient:
-        """Return the SDK's client, configured by arguments and not by the environment."""
-
-    @abstractmethod
     def _encode_request(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         """Return the arguments of the SDK's method, without model and timeout."""
-
-    @abstractmethod
-    def _create_decoder(self) -> DecoderT:
-        """Return a decoder for one response."""
 
     @abstractmethod
     def _decode_events(self, events: Iterable[str], decoder: DecoderT) -> Iterator[str]:
@@ -217,7 +214,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         """Send a request and collect the response."""
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         body = self._encode_request(request, stream=on_text is not None)
-        decoder = self._create_decoder()
+        decoder = self._decoder_type()
         with request_time(seconds, self._endpoint.all_secrets) as ends:
             texts = self._stream_text(decoder, body, ends, seconds)
             return lenient.collect_completion(decoder, texts, self._endpoint, on_text)
