@@ -17,7 +17,7 @@ from weakincentives.sandbox import (
     pull_image,
 )
 from weakincentives.sandbox.container import DEFAULT_PACKAGES, engine_error, find_mirror
-from weakincentives.sandbox.container.pins import find_pin, pin_image
+from weakincentives.sandbox.container.image import find_pin, pin_image
 
 TAG = "localhost/weakincentives-built:test"
 SOURCES = """\

@@ -221,14 +221,12 @@ class HostSandbox(CommandSandbox[CommandProcess]):
         return self._filesystem.changed_by_others(confined=self._confines_changes)
 
     def _launch(self, confined: ConfinedCommand) -> CommandProcess:
-        directory = self._filesystem.open_directory(confined.cwd)
         how = confined.max_output, confined.listener
-        try:
-            return CommandProcess(self._launcher, confined.command, directory, *how)
-        except OSError as error:
-            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
-        finally:
-            os.close(directory)
+        with OpenDescriptor(self._filesystem.open_directory(confined.cwd)) as directory:
+            try:
+                return CommandProcess(self._launcher, confined.command, directory, *how)
+            except OSError as error:
+                raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
 
     def _handle_unfinished(self) -> None:
         self._filesystem.invalidate()

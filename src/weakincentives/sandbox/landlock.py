@@ -26,6 +26,7 @@ from enum import IntFlag
 from typing import Unpack
 
 from weakincentives.filesystem import HostFilesystem
+from weakincentives.posix import OpenDescriptor
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
@@ -233,14 +234,12 @@ def _add(ruleset: int, grant: Grant, handled: int) -> None:
         target = os.open(grant.path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
-    try:
+    with OpenDescriptor(target):
         access = grant.access & handled
         if not stat.S_ISDIR(os.fstat(target).st_mode):
             access &= _FILE_RIGHTS
         rule = struct.pack("=Qi", access, target)
         _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
-    finally:
-        os.close(target)
 
 
 def _checked(result: int) -> int:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weakincentives.filesystem import HostBacked, HostFilesystem, normalize_path
+from weakincentives.posix import OpenDescriptor
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.base import CommandSandbox, ConfinedCommand
 from weakincentives.sandbox.command import (
@@ -177,11 +178,8 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
     def _open_port(self) -> ProxyPort | None:
         if self._proxy is None:
             return None
-        network = self._container.open_network()
-        try:
+        with OpenDescriptor(self._container.open_network()) as network:
             return ProxyPort(self._launcher, self._proxy, (network,))
-        finally:
-            os.close(network)
 
     def _watch_files(self) -> AbstractContextManager[None]:
         files = self._host_files  # those in the container trust nothing

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
+from weakincentives.posix import OpenDescriptor
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
@@ -255,11 +256,8 @@ def _unix_server(address: str | Path) -> Generator[None, None, None]:
         if isinstance(address, str):
             server.bind(address)
         else:
-            directory = os.open(address, os.O_PATH)
-            try:
+            with OpenDescriptor(os.open(address, os.O_PATH)) as directory:
                 server.bind(f"/proc/self/fd/{directory}/socket")
-            finally:
-                os.close(directory)
         server.listen()
         yield
 

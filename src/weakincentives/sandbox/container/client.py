@@ -17,18 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weakincentives.posix import frames as worker_frames
-from weakincentives.posix import workers
+from weakincentives.posix import descriptors, frames, workers
 from weakincentives.sandbox import attribute_calls, command, launcher, supervisor
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.container import entries, file_server, frames, runner
+from weakincentives.sandbox.container import entries, file_server, runner
 from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import OutputBuffer
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
 _MODULES = (
-    *(worker_frames, workers, attribute_calls, supervisor, command, launcher),
-    *(frames, entries, file_server, runner),
+    *(descriptors, frames, workers, attribute_calls, supervisor, command, launcher),
+    *(entries, file_server, runner),
 )
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
 _MAX_WAIT = 1e6  # seconds
@@ -103,10 +102,10 @@ class RunnerClient:
             raise SandboxUnavailableError(
                 f"The container did not start within {timeout:g} seconds: {self.error_text()}"
             ) from None
-        if frame is None or frame[0] != frames.READY:
+        if frame is None or frame[0] != runner.READY:
             raise SandboxUnavailableError(f"The container did not start: {self.error_text()}")
         facts: dict[str, Any] = json.loads(frame[1])
-        if facts.get("protocol") != frames.PROTOCOL:
+        if facts.get("protocol") != runner.PROTOCOL:
             raise SandboxUnavailableError(f"Unknown protocol of the runner: {facts!r}")
         return facts
 
@@ -128,7 +127,7 @@ class RunnerClient:
         """
         number, channel = self.open_channel()
         try:
-            self.send(number, frames.CALL, file_server.pack({"op": operation, **request}, data))
+            self.send(number, runner.CALL, file_server.pack({"op": operation, **request}, data))
             frame = channel.get()
         finally:
             self._connection.close_channel(number)
@@ -151,7 +150,7 @@ class RunnerClient:
 
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
         """Send a frame; if the container is gone, the channel says so."""
-        self._write(frames.HEADER.pack(number, kind, len(payload)) + payload)
+        self._write(runner.HEADER.pack(number, kind, len(payload)) + payload)
 
     def lost_error(self) -> SandboxUnavailableError:
         """Return the error for a container that is gone."""
@@ -241,10 +240,10 @@ class _RunnerConnection:
                 stdout.close()
 
     def _dispatch(self, unread: bytearray) -> None:
-        header = frames.HEADER
+        header = runner.HEADER
         while len(unread) >= header.size:
             number, kind, size = header.unpack_from(unread)
-            if size > frames.MAX_FRAME:
+            if size > runner.MAX_FRAME:
                 raise ValueError("A frame is too large")
             end = header.size + size
             if len(unread) < end:
@@ -313,7 +312,7 @@ class ContainerCommand:
             "grace": command.grace,
             "stdin": bool(command.stdin),
         }
-        client.send(self._number, frames.START, json.dumps(request).encode())
+        client.send(self._number, runner.START, json.dumps(request).encode())
         self._send_input()
 
     def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
@@ -337,7 +336,7 @@ class ContainerCommand:
 
     def stop(self) -> None:
         """Ask the runner to stop everything; thread-safe and idempotent."""
-        self._client.send(self._number, frames.STOP)
+        self._client.send(self._number, runner.STOP)
 
     def finish(self) -> None:
         """Stop what still runs."""
@@ -355,16 +354,16 @@ class ContainerCommand:
             self._is_lost = self.has_ended = True
             return
         kind, payload = frame
-        if kind == frames.STDOUT:
+        if kind == runner.STDOUT:
             self._receive(self.out, self._listener and partial(self._listener, "stdout"), payload)
-        elif kind == frames.STDERR:
+        elif kind == runner.STDERR:
             self._receive(self.err, self._listener and partial(self._listener, "stderr"), payload)
-        elif kind == frames.REPORT:
+        elif kind == runner.REPORT:
             self._update(payload)
-        elif kind == frames.ACCEPTED:
+        elif kind == runner.ACCEPTED:
             self._in_transit -= int.from_bytes(payload, "big")
             self._send_input()
-        elif kind == frames.END:
+        elif kind == runner.END:
             self.has_ended = True
 
     def _receive(
@@ -374,10 +373,10 @@ class ContainerCommand:
         if listener is not None:
             listener(data)
         self._unconfirmed += len(data)
-        if self._unconfirmed > frames.WINDOW // 4:
-            payload = frames.COUNT.pack(self._unconfirmed)
+        if self._unconfirmed > runner.WINDOW // 4:
+            payload = runner.COUNT.pack(self._unconfirmed)
             self._unconfirmed = 0
-            self._client.send(self._number, frames.CONFIRM, payload)
+            self._client.send(self._number, runner.CONFIRM, payload)
 
     def _update(self, payload: bytes) -> None:
         for line in payload.decode(errors="replace").splitlines():
@@ -386,10 +385,10 @@ class ContainerCommand:
                 self.report.update(word, int(value))
 
     def _send_input(self) -> None:
-        while self._input and self._in_transit < frames.WINDOW:
+        while self._input and self._in_transit < runner.WINDOW:
             piece = bytes(self._input[:_CHUNK])
             self._input = self._input[len(piece) :]
             self._in_transit += len(piece)
-            self._client.send(self._number, frames.INPUT, piece)
+            self._client.send(self._number, runner.INPUT, piece)
             if not self._input:
-                self._client.send(self._number, frames.INPUT)
+                self._client.send(self._number, runner.INPUT)

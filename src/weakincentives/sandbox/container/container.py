@@ -19,7 +19,7 @@ from weakincentives.sandbox.container.engine import (
     missing_image_error,
     new_name,
 )
-from weakincentives.sandbox.container.pins import find_pin
+from weakincentives.sandbox.container.image import find_pin
 from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (

@@ -10,15 +10,15 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from weakincentives.posix.descriptors import OpenDescriptor, write_all
+
 FILE, DIRECTORY, LINK, SPECIAL = "f", "d", "l", "s"
 """Kinds of entries."""
 
 TEMPORARY_PREFIX = ".wink-container-"
 """Names with it are hidden: files on their way to their place."""
 
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to create a file."""
-
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1024 * 1024
@@ -32,11 +32,8 @@ def open_directory(root: str, path: str) -> int:
     """
     descriptor = os.open(root, _PATH | os.O_DIRECTORY)
     for segment in path.split("/") if path else ():
-        try:
-            deeper = os.open(segment, _PATH | os.O_DIRECTORY, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        descriptor = deeper
+        with OpenDescriptor(descriptor) as above:
+            descriptor = os.open(segment, _PATH | os.O_DIRECTORY, dir_fd=above)
     return descriptor
 
 
@@ -90,8 +87,8 @@ def describe(directory: int, name: str) -> Facts:
 def scan(directory: int) -> Iterator[tuple[str, Facts]]:
     """Yield the names in a directory with their facts."""
     with _Accessible(directory):
-        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        with OpenDescriptor(opened) as listing:
             for name in os.listdir(listing):  # noqa: PTH208 # a descriptor has no path
                 if name.startswith(TEMPORARY_PREFIX):
                     continue
@@ -99,8 +96,6 @@ def scan(directory: int) -> Iterator[tuple[str, Facts]]:
                     yield name, describe(listing, name)
                 except FileNotFoundError:
                     continue  # it is gone meanwhile
-        finally:
-            os.close(listing)
 
 
 class _Accessible:
@@ -150,33 +145,24 @@ def mode_of(directory: int, name: str) -> int | None:
 
 def change_mode(directory: int, name: str, mode: int) -> None:
     """Change permissions of a file or directory; a link is left alone."""
-    descriptor = os.open(name, _PATH, dir_fd=directory)
-    try:
+    with OpenDescriptor(os.open(name, _PATH, dir_fd=directory)) as descriptor:
         if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
             os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101 # pathlib takes long to import
-    finally:
-        os.close(descriptor)
 
 
 def read_all(descriptor: int) -> bytes:
     """Return the content of an open file, and close it."""
-    try:
+    with OpenDescriptor(descriptor):
         parts: list[bytes] = []
         while part := os.read(descriptor, _CHUNK):
             parts.append(part)
         return b"".join(parts)
-    finally:
-        os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write `data` to an open file, and close it."""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
+def create_file(directory: int, name: str, data: bytes) -> None:
+    """Create a file that only its owner can read."""
+    with OpenDescriptor(os.open(name, _NEW_FILE, 0o600, dir_fd=directory)) as file:
+        write_all(file, data)
 
 
 def remove_tree(directory: int, name: str) -> None:
@@ -187,12 +173,10 @@ def remove_tree(directory: int, name: str) -> None:
     except (IsADirectoryError, PermissionError):
         pass
     change_mode(directory, name, 0o700)
-    below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    try:
+    opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    with OpenDescriptor(opened) as below:
         for each in os.listdir(below):  # noqa: PTH208 # a descriptor has no path
             remove_tree(below, each)
-    finally:
-        os.close(below)
     os.rmdir(name, dir_fd=directory)
 
 
@@ -203,17 +187,14 @@ def copy_tree(source: tuple[int, str], goal: tuple[int, str]) -> None:
     if kind == LINK:
         os.symlink(target, name, dir_fd=directory)
     elif kind == FILE:
-        data = read_all(open_readable(*source))
-        write_all(os.open(name, NEW_FILE, 0o600, dir_fd=directory), data)
+        create_file(directory, name, read_all(open_readable(*source)))
         change_mode(directory, name, mode)
     elif kind == DIRECTORY:
         os.mkdir(name, 0o700, dir_fd=directory)
-        old = os.open(source[1], _PATH | os.O_DIRECTORY, dir_fd=source[0])
-        new = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)
-        try:
+        with (
+            OpenDescriptor(os.open(source[1], _PATH | os.O_DIRECTORY, dir_fd=source[0])) as old,
+            OpenDescriptor(os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)) as new,
+        ):
             for each, _ in scan(old):
                 copy_tree((old, each), (new, each))
-        finally:
-            os.close(old)
-            os.close(new)
         change_mode(directory, name, mode)

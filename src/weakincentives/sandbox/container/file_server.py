@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from weakincentives.posix.descriptors import OpenDescriptor, write_all
 from weakincentives.sandbox.container.entries import (
     DIRECTORY,
-    NEW_FILE,
     TEMPORARY_PREFIX,
     Parent,
     change_mode,
     copy_tree,
+    create_file,
     describe,
     mode_of,
     open_directory,
@@ -26,7 +27,6 @@ from weakincentives.sandbox.container.entries import (
     read_all,
     remove_tree,
     scan,
-    write_all,
 )
 
 SIZE = struct.Struct(">I")
@@ -104,6 +104,9 @@ class FileServer:
         except KeyError:  # a handle of an earlier container
             return pack({"errno": errno.EBADF})
 
+    def _open_directory(self, path: str) -> OpenDescriptor:
+        return OpenDescriptor(open_directory(self._root, path))
+
     # --- reading ---
 
     def _stat(self, path: str, data: bytes) -> tuple[object, bytes]:
@@ -120,11 +123,8 @@ class FileServer:
 
     def _list(self, path: str, data: bytes) -> tuple[object, bytes]:
         del data
-        directory = open_directory(self._root, path)
-        try:
+        with self._open_directory(path) as directory:
             return list(scan(directory)), b""
-        finally:
-            os.close(directory)
 
     def _walk(self, path: str, data: bytes) -> tuple[object, bytes]:
         """Return the time, and everything below a directory, each before those below it."""
@@ -134,15 +134,12 @@ class FileServer:
         pending = [path]
         while pending:
             current = pending.pop()
-            directory = open_directory(self._root, current)
-            try:
+            with self._open_directory(current) as directory:
                 for name, facts in scan(directory):
                     below = f"{current}/{name}" if current else name
                     found.append((below, facts))
                     if facts[0] == DIRECTORY:
                         pending.append(below)
-            finally:
-                os.close(directory)
         return {"now": now, "entries": found}, b""
 
     def _open_file(self, path: str, data: bytes) -> tuple[object, bytes]:
@@ -154,11 +151,9 @@ class FileServer:
             self._count += 1
             self._open[self._count] = descriptor
             return {"size": size, "handle": self._count}, b""
-        try:
+        with OpenDescriptor(descriptor):
             content = os.read(descriptor, INLINE + 1)
-            return {"size": len(content), "handle": 0}, content
-        finally:
-            os.close(descriptor)
+        return {"size": len(content), "handle": 0}, content
 
     def _read(self, handle: int, offset: int, size: int, data: bytes) -> tuple[object, bytes]:
         del data
@@ -202,12 +197,12 @@ class FileServer:
             self._count += 1
             token = self._count
             self._staged[token] = f"{TEMPORARY_PREFIX}{token}"
-        root = open_directory(self._root, "")
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            write_all(os.open(self._staged[token], flags, 0o600, dir_fd=root), data)
-        finally:
-            os.close(root)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            self._open_directory("") as root,
+            OpenDescriptor(os.open(self._staged[token], flags, 0o600, dir_fd=root)) as file,
+        ):
+            write_all(file, data)
         return token, b""
 
     def _batch(self, changes: list[dict[str, Any]], data: bytes) -> tuple[object, bytes]:
@@ -228,15 +223,14 @@ class FileServer:
             if exclusive and before is not None:
                 raise OSError(errno.EEXIST, "The path exists")
             wanted = mode if mode is not None else before if before is not None else 0o644
-            source, name = self._prepare(parent.directory, staged, data)
-            try:
-                change_mode(source, name, wanted)
-                os.rename(name, parent.name, src_dir_fd=source, dst_dir_fd=parent.directory)
-            except OSError:
-                os.unlink(name, dir_fd=source)
-                raise
-            finally:
-                os.close(source)
+            opened, name = self._prepare(parent.directory, staged, data)
+            with OpenDescriptor(opened) as source:
+                try:
+                    change_mode(source, name, wanted)
+                    os.rename(name, parent.name, src_dir_fd=source, dst_dir_fd=parent.directory)
+                except OSError:
+                    os.unlink(name, dir_fd=source)
+                    raise
 
     def _prepare(self, directory: int, staged: int, data: bytes) -> tuple[int, str]:
         """Return the directory and the name of a temporary file with the content."""
@@ -244,7 +238,7 @@ class FileServer:
             return open_directory(self._root, ""), self._staged.pop(staged)
         self._count += 1
         name = f"{TEMPORARY_PREFIX}{self._count}"
-        write_all(os.open(name, NEW_FILE, 0o600, dir_fd=directory), data)
+        create_file(directory, name, data)
         return os.dup(directory), name
 
     def _make_directory(self, path: str, data: bytes) -> None:
@@ -263,12 +257,9 @@ class FileServer:
         with Parent(self._root, path) as parent:
             self._count += 1
             hidden = f"{TEMPORARY_PREFIX}{self._count}"
-            root = open_directory(self._root, "")
-            try:
+            with self._open_directory("") as root:
                 os.rename(parent.name, hidden, src_dir_fd=parent.directory, dst_dir_fd=root)
                 remove_tree(root, hidden)
-            finally:
-                os.close(root)
 
     def _move(self, path: str, goal: str, data: bytes) -> None:
         del data
@@ -280,15 +271,13 @@ class FileServer:
         with Parent(self._root, path) as old, Parent(self._root, goal) as new:
             self._count += 1
             hidden = f"{TEMPORARY_PREFIX}{self._count}"
-            root = open_directory(self._root, "")
-            try:
-                copy_tree((old.directory, old.name), (root, hidden))
-                os.rename(hidden, new.name, src_dir_fd=root, dst_dir_fd=new.directory)
-            except BaseException:
-                remove_tree(root, hidden)
-                raise
-            finally:
-                os.close(root)
+            with self._open_directory("") as root:
+                try:
+                    copy_tree((old.directory, old.name), (root, hidden))
+                    os.rename(hidden, new.name, src_dir_fd=root, dst_dir_fd=new.directory)
+                except BaseException:
+                    remove_tree(root, hidden)
+                    raise
 
     def _make_pipe(self, path: str, data: bytes) -> None:
         """Create a named pipe, for tests."""

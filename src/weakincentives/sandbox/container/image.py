@@ -2,8 +2,12 @@
 
 The packages come from the mirror that this machine's apt is configured with, so it works where
 only a package mirror can be reached.
+
+A tag can be moved, in the registry and in the engine. So it is resolved to a digest when an image
+is pulled or built, its pin: containers start from that until the image is got again.
 """
 
+import json
 import os
 import platform
 import re
@@ -12,8 +16,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
+from weakincentives.posix import AtomicFile
 from weakincentives.sandbox.container.engine import (
     BUILT_IMAGE,
     DEFAULT_IMAGE,
@@ -22,7 +27,6 @@ from weakincentives.sandbox.container.engine import (
     configure,
     engine_error,
 )
-from weakincentives.sandbox.container.pins import pin_image
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 
 DEFAULT_PACKAGES = (
@@ -35,6 +39,8 @@ ProgressListener: TypeAlias = Callable[[str], object]
 """Called with a line of text for every step of a build."""
 
 _SOURCES = Path("/etc/apt")
+_PINS = "images.json"
+_MAX_PIN_BYTES = 1024 * 1024
 _MAX_LINES = 20  # of the output of a failed step
 _SKIPPED = ("./proc/*", "./sys/*", "./dev/*", "./var/cache/apt/*", "./var/lib/apt/lists/*")
 # the name of a release, as opposed to one of its suites such as `-updates`
@@ -205,3 +211,41 @@ def _run(command: Sequence[str], on_progress: ProgressListener | None) -> list[s
             f"{Path(command[0]).name} failed with code {process.returncode}:\n{text}"
         )
     return lines or [""]
+
+
+def pin_image(config: PodmanSandboxConfig, image: str, identity: str) -> None:
+    """Let `image` stand for the image with this ID from now on.
+
+    Args:
+        config: The engine, and the cache that keeps the pin.
+        image: The name of the image.
+        identity: Its ID, the digest of its configuration, which names the digests of its layers.
+    """
+    folder = config.cache_directory
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pins = {**_read_pins(folder / _PINS), _pin_key(config, image): identity}
+    data = json.dumps(pins, indent=2, sort_keys=True).encode()
+    with AtomicFile(folder, data) as written:
+        written.name(folder / _PINS)
+
+
+def find_pin(config: PodmanSandboxConfig, image: str) -> str | None:
+    """Return the ID of the image that a name stands for; None if it is not pinned."""
+    return _read_pins(config.cache_directory / _PINS).get(_pin_key(config, image))
+
+
+def _pin_key(config: PodmanSandboxConfig, image: str) -> str:
+    """Return the key of a pin: engines have images of their own."""
+    return f"{config.connection or config.base_url or 'local'} {image}"
+
+
+def _read_pins(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MAX_PIN_BYTES))
+    except (OSError, ValueError):
+        return {}  # nothing is pinned yet, or somebody else wrote the file
+    if not isinstance(found, dict):
+        return {}
+    pins = cast("dict[str, Any]", found)
+    return {name: identity for name, identity in pins.items() if isinstance(identity, str)}

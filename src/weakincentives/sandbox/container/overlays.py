@@ -49,16 +49,11 @@ def prune_overlays(cache: Path) -> list[str]:
 def _remove_leftover(path: Path) -> bool:
     """Remove an overlay unless a process uses it; return whether it was removed."""
     try:
-        descriptor = _open(path)
+        with OpenDescriptor(_open(path)) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
     except OSError:
-        return False  # not a directory, or gone
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
-    except OSError:
-        return False  # in use, or of another user
-    finally:
-        os.close(descriptor)
+        return False  # not a directory, gone, in use, or of another user
     return True
 
 
