@@ -8,6 +8,7 @@ between two stars has a fixed width, so its first occurrence is always the right
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -215,25 +216,21 @@ def _any_of(tests: Sequence[Predicate | None]) -> Predicate:
     return lambda name: any(test(name) for test in rest)
 
 
+@dataclass(frozen=True, slots=True)
 class _Literal:
     """A segment without wildcards."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def __call__(self, name: str) -> bool:
         return name == self.text
 
 
+@dataclass(frozen=True, slots=True)
 class _Suffix:
     """A star followed by text."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def __call__(self, name: str) -> bool:
         return name.endswith(self.text)

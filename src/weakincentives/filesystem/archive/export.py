@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,30 +133,23 @@ def _is_within(path: str, directory: str) -> bool:
     return not directory or path == directory or path.startswith(f"{directory}/")
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A file, link or directory to export."""
 
-    __slots__ = (
-        "copy",
-        "data",
-        "digest",
-        "escaped",
-        "found",
-        "is_parent",
-        "packed",
-        "permissions",
-    )
+    escaped: str
+    found: FileStat
+    is_parent: bool
+    """Whether it is a directory with children."""
+    digest: str | None = None
+    copy: RawCopy | None = None
+    data: bytes | None = None
+    packed: CompressedContent | None = None
 
-    def __init__(self, escaped: str, found: FileStat, *, is_parent: bool) -> None:
-        """Describe an entry; `is_parent` marks a directory with children."""
-        self.escaped: str = escaped
-        self.found: FileStat = found
-        self.is_parent: bool = is_parent
-        self.permissions: int = found.permissions & 0o777
-        self.digest: str | None = None
-        self.copy: RawCopy | None = None
-        self.data: bytes | None = None
-        self.packed: CompressedContent | None = None
+    @property
+    def permissions(self) -> int:
+        """The nine permission bits."""
+        return self.found.permissions & 0o777
 
     @property
     def name(self) -> str:

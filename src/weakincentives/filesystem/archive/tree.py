@@ -1,6 +1,7 @@
 """The directory tree of an archive, built from its manifest and its ZIP entries."""
 
 import unicodedata
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weakincentives.filesystem.archive.format import (
@@ -30,39 +31,31 @@ from weakincentives.filesystem.manifest import (
 from weakincentives.posix import parent_of, shorten_path
 
 
+@dataclass(slots=True, eq=False)
 class ArchivedFile:
     """A file; `data` is its content if it is cached in memory."""
 
-    __slots__ = ("data", "member", "permissions", "sha256", "start")
-
-    def __init__(self, member: ZipMember, permissions: int, sha256: str = "") -> None:
-        """Describe a file; `sha256` is empty if the manifest has none."""
-        self.member: ZipMember = member
-        self.permissions: int = permissions
-        self.sha256: str = sha256
-        self.start: int = -1
-        self.data: bytes | None = None
+    member: ZipMember
+    permissions: int
+    sha256: str = ""
+    """Empty if the manifest has none."""
+    start: int = -1
+    data: bytes | None = None
 
 
+@dataclass(slots=True, eq=False)
 class ArchivedLink:
     """A symbolic link."""
 
-    __slots__ = ("target",)
-
-    def __init__(self, target: str) -> None:
-        """Point to `target`."""
-        self.target: str = target
+    target: str
 
 
+@dataclass(slots=True, eq=False)
 class ArchivedFolder:
     """A directory."""
 
-    __slots__ = ("children", "permissions")
-
-    def __init__(self, permissions: int = DIRECTORY_PERMISSIONS) -> None:
-        """Start empty."""
-        self.children: dict[str, ArchivedNode] = {}
-        self.permissions: int = permissions
+    permissions: int = DIRECTORY_PERMISSIONS
+    children: "dict[str, ArchivedNode]" = field(default_factory=dict[str, "ArchivedNode"])
 
 
 ArchivedNode: TypeAlias = ArchivedFile | ArchivedLink | ArchivedFolder

@@ -8,6 +8,7 @@ so a directory of a thousand names can be kept in a hundred states for little me
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
@@ -85,20 +86,17 @@ class CopyOnWriteDict(Generic[V]):
         return merged
 
 
+@dataclass(slots=True, eq=False)
 class FileNode:
     """Immutable bytes, with a cached hash and line index."""
 
-    __slots__ = ("created", "data", "digest", "index", "modified", "permissions")
     count: ClassVar[int] = 1
-
-    def __init__(self, data: bytes, permissions: int, created: int, modified: int) -> None:
-        """Hold `data`."""
-        self.data: bytes = data
-        self.permissions: int = permissions
-        self.created: int = created
-        self.modified: int = modified
-        self.digest: str | None = None
-        self.index: LineIndex | None = None
+    data: bytes
+    permissions: int
+    created: int
+    modified: int
+    digest: str | None = None
+    index: LineIndex | None = None
 
     @property
     def size(self) -> int:
@@ -132,17 +130,14 @@ class FileNode:
         return FileEntry(name, path, True, False, len(self.data))
 
 
+@dataclass(slots=True, eq=False)
 class LinkNode:
     """A symbolic link."""
 
-    __slots__ = ("created", "target")
     count: ClassVar[int] = 1
     size: ClassVar[int] = 0
-
-    def __init__(self, target: str, created: int) -> None:
-        """Point to `target`."""
-        self.target: str = target
-        self.created: int = created
+    target: str
+    created: int
 
     def stat(self, path: str) -> FileStat:
         """Return the metadata, with `path` as its path."""

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import TypeAlias
@@ -90,39 +91,28 @@ Scope: TypeAlias = dict[str, "Scope | None"]
 """The names in a directory to capture again: with all below them, or only a part of that."""
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """A directory, completed after everything below it; with a scope, what is not in it stays."""
 
-    __slots__ = (
-        "children",
-        "directories",
-        "identity",
-        "is_sorted",
-        "parent",
-        "path",
-        "permissions",
-        "prior",
-        "scope",
-        "specials",
-    )
+    parent: "_Frame | None"
+    path: str
+    prior: CapturedDirectory | None
+    scope: Scope | None
+    permissions: int = 0
+    identity: Identity | None = None
+    children: dict[str, Captured] = field(default_factory=dict[str, Captured])
+    directories: list[str] = field(default_factory=list[str])
+    specials: set[str] = field(default_factory=set[str])
+    is_sorted: bool = False
+    """Whether the children are in git's order."""
 
-    def __init__(
-        self,
-        parent: "_Frame | None",
-        path: str,
-        prior: Captured | None,
-        scope: Scope | None = None,
-    ) -> None:
-        self.parent = parent
-        self.path = path
-        self.prior = prior if isinstance(prior, CapturedDirectory) else None
-        self.scope = scope if self.prior else None
-        self.permissions = 0
-        self.identity: Identity | None = None
-        self.children: dict[str, Captured] = {}
-        self.directories: list[str] = []
-        self.specials: set[str] = set()
-        self.is_sorted = False  # as git does
+    @classmethod
+    def of(
+        cls, parent: "_Frame | None", path: str, prior: Captured | None, scope: Scope | None
+    ) -> "_Frame":
+        known = prior if isinstance(prior, CapturedDirectory) else None
+        return cls(parent, path, known, scope if known else None)
 
     def prior_children(self) -> dict[str, Captured]:
         return {} if self.prior is None else self.prior.children
@@ -209,7 +199,7 @@ class Walk:
             OSError: Something cannot be read.
         """
         frames: list[_Frame] = []
-        pending = [_Frame(None, path, prior, scope)]
+        pending = [_Frame.of(None, path, prior, scope)]
         while pending:
             check_time("Snapshot")
             frame = pending.pop()
@@ -217,7 +207,7 @@ class Walk:
                 frames.append(frame)
                 known, scopes = frame.prior_children(), frame.scope or {}
                 pending += [
-                    _Frame(frame, join(frame.path, name), known.get(name), scopes.get(name))
+                    _Frame.of(frame, join(frame.path, name), known.get(name), scopes.get(name))
                     for name in frame.directories
                 ]
         directory = None
