@@ -83,14 +83,16 @@ def test_a_command_shows_its_last_line_and_all_of_its_output_only_on_request(
 
 def test_what_git_and_caches_need_are_no_changed_files(wink: Wink, project: Path, script: Script):
     (project / ".git").mkdir()
-    touch = "mkdir -p pkg/__pycache__; touch .git/index pkg/__pycache__/a.pyc .pytest_cache"
+    touch = "mkdir -p a/__pycache__; touch .git/index a/__pycache__/a.pyc .pytest_cache"
     model = script(shell("sh", "-c", f"{touch}; echo end"), "Done.")
     arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
     [line] = [each for each in wink(*arguments).err.splitlines() if "touch" in each]
     assert "a.pyc ·" not in line
     assert "index ·" not in line
+    [step] = [each for each in wink("log").out.splitlines() if "touch" in each]
+    assert re.search(r"  \[exit 0, [^,]+, a/\]$", step)
     progress = Progress()
-    for path in (".git/index", "pkg/__pycache__/a.pyc", ".pytest_cache"):
+    for path in (".git/index", "a/__pycache__/a.pyc", ".pytest_cache"):
         progress.on_change(FileWritten(path, 1, "create"))
     assert not progress.touched
 

@@ -67,7 +67,7 @@ def prepare(suite: Suite, directory: Path) -> tuple[Path, Path]:
     environment = directory / "environment"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"
-    _pip(python, "install", "pytest", *suite.requirements, "--editable", project)
+    _pip(python, "install", "pytest<9", *suite.requirements, "--editable", project)
     return project, environment
 
 

@@ -7,7 +7,7 @@ directory are read once, when it is first seen, so that the answer for a path st
 
 from collections.abc import Container, Iterable, Mapping
 
-from weakincentives.filesystem.base import ReadableFilesystem, State
+from weakincentives.filesystem.base import ReadableFilesystem, State, is_tool_output
 from weakincentives.filesystem.base.searchable import Children
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.filesystem.text import Content
@@ -43,6 +43,14 @@ _MAX_RULES = 64  # ignore files above one directory; hostile trees have one per 
 def is_cache(path: str) -> bool:
     """Return whether a normalized path is, or is in, a cache that a test run or a linter makes."""
     return not _CACHES.isdisjoint(path.split("/"))
+
+
+def is_byproduct(path: str) -> bool:
+    """Return whether a path is git's data, a cache or the output of a tool: no work on the project.
+
+    What a person reads about a call leaves it out; data, undo and comparisons do not.
+    """
+    return is_tool_output(path) or is_cache(path) or ".git" in path.split("/")
 
 
 class ReproducibleFiles:

@@ -33,8 +33,7 @@ from weakincentives.filesystem import (
     FileWritten,
     LinkCreated,
 )
-from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.reproducible import is_cache
+from weakincentives.filesystem.reproducible import is_byproduct
 from weakincentives.posix import display_paths
 from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
@@ -150,7 +149,7 @@ class Progress:
         """Count a changed path."""
         source = event.source if isinstance(event, EntryMoved) else None
         for path in (source, getattr(event, "path", None)):
-            if isinstance(path, str) and _is_in_project(path):
+            if isinstance(path, str) and not is_byproduct(path):
                 self.touched[path] = None
 
     def cost_of(self, usage: TokenUsage) -> float | None:
@@ -205,7 +204,7 @@ def describe_target(event: ToolInvoked, width: int) -> str:
     """Return what a call was about: its command, pattern or code, and its files."""
     parts = [call_subject(event.params)]
     if event.paths != (".",) or not parts[0]:
-        paths = [path for path in event.paths if _is_in_project(path)]
+        paths = [path for path in event.paths if not is_byproduct(path)]
         parts.append(display_paths(paths, _MAX_PATHS))
     return shorten(" · ".join(filter(None, parts)), width)
 
@@ -220,11 +219,6 @@ def describe_refusal(connection: NetworkConnection) -> str:
     """Return for the user why a connection was refused or has failed; empty if it was not."""
     reason = connection.reason.removeprefix("wink: ")
     return reason.replace(PERMISSION, "allow it with --allow-host")
-
-
-def _is_in_project(path: str) -> bool:
-    """Return whether a path is neither git's data, nor a cache, nor the output of a tool."""
-    return not (is_tool_output(path) or is_cache(path) or ".git" in path.split("/"))
 
 
 def result_text(event: ToolInvoked) -> str:

@@ -22,6 +22,7 @@ from weakincentives.cli.steps import (
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_duration, pick
 from weakincentives.filesystem.base import State
+from weakincentives.filesystem.reproducible import is_byproduct
 from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import (
     StepRecord,
@@ -157,6 +158,7 @@ def _describe_files(timeline: Timeline, step: StepRecord) -> list[str]:
     lines = [
         f"{display_path(change.path)}{'/' if change.is_directory else f' {count}'}"
         for change, count in zip(diff.entries, diff.line_counts, strict=True)
+        if not is_byproduct(change.path)
     ]
     more = len(lines) - _MAX_PATHS
     return [*lines[:_MAX_PATHS], *([f"{more} more files"] if more > 0 else ())]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from weakincentives.filesystem.reproducible import is_byproduct
 from weakincentives.history import Actor, StepKind, StepRecord
 from weakincentives.runtime.events import CommandOutcome
 from weakincentives.serde import SerdeError, convert
@@ -41,7 +42,7 @@ def _tool_title(details: Mapping[str, Any]) -> str:
         result = str(details.get("result_message") or details.get("error") or "")
         return f"{tool} {result.partition('. ')[0].removeprefix('Undid ')}"
     subject = call_subject(details.get("params") or {})
-    paths = ", ".join(details.get("paths") or ())
+    paths = ", ".join(each for each in details.get("paths") or () if not is_byproduct(each))
     return f"{tool} {' · '.join(filter(None, (subject, paths)))}"
 
 
