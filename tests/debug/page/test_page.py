@@ -90,6 +90,26 @@ def test_changes_are_shown_unified_and_side_by_side(open_page: OpenPage, client:
     expect(page.locator("table.split").first).to_be_visible()
 
 
+def test_changed_words_are_marked_and_changed_whitespace_is_visible(
+    open_page: OpenPage, tmp_path: Path
+):
+    files = workspace()
+    files.write("m.txt", "def f():\n    return 1\nkeep\nname = old_\U0001f600_value\n")
+    done = Recorded(tmp_path / "space.timeline", files)
+    done.begin("Change whitespace.")
+    files.write("m.txt", "def f():\n\treturn 1  \nkeep\nname = old_\U0001f680_value\n")
+    done.call("edit_file", "m.txt")
+    done.recorder.close()
+    target = tmp_path / "space.html"
+    export_page(SnapshotStore(tmp_path / "space.timeline").session(), target)
+    page = open_page(target, "#step=3&view=diff")
+    expect(page.locator(".diff tr.minus mark")).to_have_text(["····", "\U0001f600"])
+    expect(page.locator(".diff tr.plus mark")).to_have_text(["→\t", "··", "\U0001f680"])
+    page.get_by_role("button", name="Side by side").click()
+    expect(page.locator("table.split td.plus mark")).to_have_text(["→\t", "··", "\U0001f680"])
+    expect(page.locator("table.split td.same mark")).to_have_count(0)
+
+
 def test_changes_since_any_other_step(open_page: OpenPage, client: Client):
     page = open_page(client, "#step=7&view=diff")
     expect(page.locator(".change")).to_have_count(1)
