@@ -29,6 +29,8 @@ from weakincentives.posix.compression import count_processors as count_processor
 from weakincentives.posix.compression import parallel_map as parallel_map
 from weakincentives.posix.descriptors import CloseOnExit as CloseOnExit
 from weakincentives.posix.descriptors import OpenDescriptor as OpenDescriptor
+from weakincentives.posix.descriptors import is_locked as is_locked
+from weakincentives.posix.descriptors import lock as lock
 from weakincentives.posix.descriptors import open_directory as open_directory
 from weakincentives.posix.descriptors import read_range as read_range
 from weakincentives.posix.descriptors import write_all as write_all
@@ -53,8 +55,6 @@ from weakincentives.posix.interrupts import on_cancel as on_cancel
 from weakincentives.posix.interrupts import remaining_time as remaining_time
 from weakincentives.posix.interrupts import time_limit as time_limit
 from weakincentives.posix.lines import read_lines as read_lines
-from weakincentives.posix.locks import is_locked as is_locked
-from weakincentives.posix.locks import lock as lock
 from weakincentives.posix.paths import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import display_paths as display_paths

@@ -1,8 +1,17 @@
-"""File descriptors: close them in any case, and read and write all of what is wanted."""
+"""File descriptors: close them in any case, lock them, read and write all of what is wanted.
 
+A lock (`flock`) is advisory, and ends with its process.
+"""
+
+import errno
+import fcntl
 import os
 from abc import ABC, abstractmethod
 from typing import Self
+
+_NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""The errors of file systems that have no locks, or none on directories."""
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class CloseOnExit(ABC):
@@ -65,3 +74,28 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
     view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
+    """Apply an operation of `fcntl.flock`; return False if another process keeps it waiting.
+
+    Where there are no locks, this does nothing and returns True.
+    """
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def is_locked(path: str | os.PathLike[str]) -> bool:
+    """Return whether a process has locked a file or directory; False if it cannot be opened."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return False
+    with OpenDescriptor(descriptor):
+        return not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
