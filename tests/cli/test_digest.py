@@ -112,7 +112,7 @@ def run(wink: Wink, project: Path, model: str, *options: str) -> Timeline:
     """Run, and return the timeline; the run must succeed."""
     done = wink("run", "fix it", "--workspace", project, "--model", model, "--discard", *options)
     assert done.code == 0, done.err
-    place = re.search(r"wink log (\S+)", done.err)
+    place = re.search(r"wink log, debug or resume (\S+)", done.err)
     assert place is not None
     return Timeline(find_run(str(place[1])).steps)
 
