@@ -167,6 +167,22 @@ def test_the_list_as_json_and_for_one_directory(
     assert "No runs are kept." in wink("review", "--workspace", tmp_path).err
 
 
+def test_the_size_of_a_run_is_what_du_counts(wink: Wink, finish: Finish, project: Path):
+    place = finish()
+    built = place / "workspace" / "build"
+    built.mkdir()
+    for number in range(50):  # a block each, whatever their size is
+        (built / f"{number}.o").write_bytes(b"x")
+    (built / "big").write_bytes(b"x" * 1_000_000)
+    (built / "same").hardlink_to(built / "big")
+    wink("review", place.name)
+    done = subprocess.run(
+        ["du", "--summarize", "--block-size=1", place], check=True, capture_output=True, text=True
+    )
+    [line] = wink("review", "--json").events
+    assert line["size_bytes"] == int(done.stdout.split()[0]) > 1_000_000
+
+
 def test_a_copy_of_the_library_is_listed_too(wink: Wink, project: Path):
     copy = working_copy(project)
     [line] = wink("review", "--json").events

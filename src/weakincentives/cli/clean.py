@@ -24,6 +24,7 @@ from weakincentives.cli.runs import (
     complete_run,
     find_run,
     is_incomplete,
+    measure,
     run_directory,
     set_aside,
 )
@@ -291,13 +292,14 @@ def _remove_run(run: status.Run, loss: str) -> None:
     directory = run_directory(run.place)
     if not directory.is_dir():
         return  # with the first copy of its run
-    now = status.describe_run(run.place)
+    now = status.describe_run(run.place, is_measured=False)
     is_same = now is not None and now.state == run.state
     with exclusive_lock(directory):
         if not is_same:
             raise _changed_error()
         _remove_files_of_copy(run, loss)
-        others = [each for each in status.list_runs() if run_directory(each.place) == directory]
+        runs = status.list_runs(is_measured=False)
+        others = [each for each in runs if run_directory(each.place) == directory]
         if run.place == directory and len(others) == 1:
             remove_place(directory)
         else:
@@ -366,7 +368,7 @@ def _find_histories(selection: Selection) -> Iterator[Item]:
         date = max((each.lstat().st_mtime for each in files), default=0.0)
         if selection.is_old(datetime.fromtimestamp(date, UTC)):
             name = f"{_HISTORY}{describe_history(store)}"
-            yield Item(name, sum(map(status.measure, files)), (calls_path(store), store))
+            yield Item(name, sum(map(measure, files)), (calls_path(store), store))
 
 
 def _find_cache() -> Iterator[Item]:
@@ -374,4 +376,4 @@ def _find_cache() -> Iterator[Item]:
     # a link is not followed, and what is not a file is not ours
     if directory is not None and directory.is_dir() and not directory.is_symlink():
         files = [each for each in directory.iterdir() if each.is_file() and not each.is_symlink()]
-        yield Item("cache of digests", sum(map(status.measure, files)), tuple(files))
+        yield Item("cache of digests", sum(map(measure, files)), tuple(files))

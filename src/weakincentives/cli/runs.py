@@ -12,6 +12,7 @@ directory, so that a kill at any moment leaves no wrong state.
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +52,7 @@ LAST = "last"
 MCP_MODEL = "mcp"
 """What stands for the model in the record of a session of MCP clients."""
 _STEPS = "history"
+_BLOCK = 512  # bytes in which st_blocks counts
 _COPY = "copy-"
 _ASIDE = "aside"  # the files of a copy that is about to be removed
 _ID_LENGTH = 8
@@ -96,6 +98,11 @@ def run_directory(place: Path) -> Path:
     return place.parent if is_inside else place
 
 
+def find_copies(run: Path) -> list[Path]:
+    """Return the copies inside the directory of a run, besides its first."""
+    return own_directories(run, _COPY)
+
+
 def copy_name(place: Path) -> str:
     """Return the name of a copy in its run, as the steps record it."""
     return "." if run_directory(place) == place else place.name
@@ -104,6 +111,32 @@ def copy_name(place: Path) -> str:
 def is_copy_name(name: object) -> TypeGuard[str]:
     """Return whether it is the name of a copy; steps may come from elsewhere."""
     return isinstance(name, str) and re.fullmatch(rf"\.|{_COPY}\d+", name) is not None
+
+
+def measure(path: Path, *, without: Collection[Path] = ()) -> int:
+    """Return how much of the disk a file or directory takes, as `du` counts it.
+
+    Files that are the same are counted once, and what is in `without` is not.
+    """
+    pending, size = [os.fspath(path)], 0
+    excluded, linked = {*map(os.fspath, without)}, set[tuple[int, int]]()
+    while pending:
+        name = pending.pop()
+        with suppress(OSError):
+            found = os.lstat(name)
+            if stat.S_ISDIR(found.st_mode):
+                pending += [each for each in _list_paths(name) if each not in excluded]
+            elif found.st_nlink > 1:
+                if (found.st_dev, found.st_ino) in linked:
+                    continue
+                linked.add((found.st_dev, found.st_ino))
+            size += found.st_blocks * _BLOCK
+    return size
+
+
+def _list_paths(directory: str) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [each.path for each in entries]
 
 
 def place_id(place: Path) -> str:
@@ -121,7 +154,7 @@ def list_places() -> list[Path]:
     places: list[Path] = []
     for run in own_directories(runs_directory()):
         if _NAME.fullmatch(run.name) or is_copy(run):
-            places += map(_take_back, [run, *own_directories(run, _COPY)])
+            places += map(_take_back, [run, *find_copies(run)])
     # anyone may use such a name in the temporary directory: only what has a record is a copy
     temporary = own_directories(Path(tempfile.gettempdir()), _TEMPORARY)
     return sorted([*places, *filter(is_copy, temporary)])
@@ -244,8 +277,12 @@ def update_run(place: Path, **facts: object) -> None:
 
 
 def note_changes(review: Review) -> None:
-    """Record how many changes of a run wait for a decision now, and the files as they are."""
-    update_run(review.copy.place, changes=len(review.diff.entries), seen=review.state)
+    """Record the changes of a run that wait for a decision now, its files and their size."""
+    place, record = review.copy.place, find_record(review.copy.place)
+    copy = None if record is None else record.copy
+    if copy is not None:
+        copy = replace(copy, size_bytes=measure(workspace_path(place)))
+    update_run(place, changes=len(review.diff.entries), seen=review.state, copy=copy)
 
 
 # --- the finder ---

@@ -15,7 +15,14 @@ from typing import Literal, TypeAlias
 
 import click
 
-from weakincentives.cli.runs import is_incomplete, list_places, place_id, run_directory
+from weakincentives.cli.runs import (
+    find_copies,
+    is_incomplete,
+    list_places,
+    measure,
+    place_id,
+    run_directory,
+)
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import echo, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
@@ -24,7 +31,6 @@ from weakincentives.contrib.review.records import (
     RunRecord,
     Status,
     find_record,
-    history_path,
     record_path,
     workspace_path,
 )
@@ -48,7 +54,6 @@ FINISHED: frozenset[State] = frozenset({"applied", "empty", "recorded", "incompl
 """The states in which no changes wait for a decision."""
 BUSY: frozenset[State] = frozenset({"running", "in review"})
 """The states in which a process works with the run."""
-_MAX_SIZED = 20_000  # files whose sizes are added up
 _PLAIN_WIDTH = 160
 _MIN_TASK = 20
 _INDENT = "  "
@@ -65,7 +70,7 @@ class Run:
     created_at: datetime
     changed_at: datetime
     size_bytes: int
-    """The size of the copy and its history; files may share blocks with the original."""
+    """What the copy and its history take on the disk; they may share blocks with the original."""
     changes: int | None
     """The paths that wait for a decision, if known."""
     task: str | None
@@ -73,25 +78,23 @@ class Run:
     session_id: str | None
 
 
-def list_runs() -> list[Run]:
-    """Return all runs, the newest first."""
-    found = [run for place in list_places() if (run := describe_run(place)) is not None]
+def list_runs(*, is_measured: bool = True) -> list[Run]:
+    """Return all runs, the newest first; sizes are 0 if they are not measured."""
+    places = (describe_run(each, is_measured=is_measured) for each in list_places())
+    found = [each for each in places if each is not None]
     copies = [run_directory(each.place) for each in found]
     shown = [each for each in found if each.state != "recorded" or copies.count(each.place) == 1]
     return sorted(shown, key=lambda each: each.created_at, reverse=True)
 
 
-def describe_run(place: Path) -> Run | None:
+def describe_run(place: Path, *, is_measured: bool = True) -> Run | None:
     """Return the run whose copy is at `place`; None if it is gone."""
     if not place.is_dir():
         return None
     changed_at = max(_date(each) for each in (place, record_path(place)))
     found = find_record(place)
     record = found or RunRecord(original="", created_at=changed_at, began_at=changed_at)
-    if record.copy is None:
-        size = measure(place)
-    else:
-        size = record.copy.size_bytes + measure(history_path(place))
+    size = _measure(place, record) if is_measured else 0
     return Run(
         place_id(place),
         place,
@@ -105,6 +108,13 @@ def describe_run(place: Path) -> Run | None:
         record.model or None,
         record.session_id or None,
     )
+
+
+def _measure(place: Path, record: RunRecord) -> int:
+    """Return what a run takes on the disk, without walking through files that were measured."""
+    known = 0 if record.copy is None else record.copy.size_bytes
+    excluded = [*find_copies(place), *((workspace_path(place),) if known else ())]
+    return known + measure(place, without=excluded)
 
 
 def _find_state(place: Path, record: RunRecord | None) -> State:
@@ -135,20 +145,6 @@ def _date(path: Path) -> datetime:
     with suppress(OSError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return datetime.min.replace(tzinfo=UTC)
-
-
-def measure(path: Path) -> int:
-    """Return the size of a file, or of those in a directory; of a bounded number of files."""
-    pending, count, size = [path], 0, 0
-    while pending and count < _MAX_SIZED:
-        with suppress(OSError):
-            found = pending.pop()
-            if found.is_dir() and not found.is_symlink():
-                pending += found.iterdir()
-            else:
-                size += found.lstat().st_size
-                count += 1
-    return size
 
 
 # --- printing ---

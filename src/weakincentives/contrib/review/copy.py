@@ -371,7 +371,6 @@ def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.Worki
         exclude=scan.exclude,
         skipped=tuple(sorted(scan.skipped, key=lambda each: each.path)),
         git_dirs=tuple(sorted(scan.git_dirs)),
-        size_bytes=scan.total_bytes,
         fixed_paths=find_fixed_paths(scan.entries),
         external_links=tuple(
             sorted(path for path, to in links if to is not None and leads_out(path, to))

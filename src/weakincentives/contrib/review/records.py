@@ -71,7 +71,7 @@ class CopyFacts:
     fixed_paths: tuple[str, ...] = ()
     """Caches of CMake and environments of conda: they name the original; sorted."""
     size_bytes: int = 0
-    """The size of all files when they were copied."""
+    """What the files took on the disk when their changes were last looked at; 0 before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
