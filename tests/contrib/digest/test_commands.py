@@ -290,6 +290,33 @@ PIP = "python -m pip install"
             {"tox.ini": "[testenv]\ndeps =\n  pytest>=7\n  {x}y\ncommands = pytest\n"},
             f"{PIP} -e . 'pytest>=7'",
         ),
+        (
+            "[project.optional-dependencies]\nyaml = ['pyyaml']\nsmall = ['x']\n"
+            "[dependency-groups]\ntests = ['pytest']\n",
+            {"tox.ini": "[testenv]\nextras =\n  yaml,nosuch\n  py312: small # 12\n"},
+            f"{PIP} -U pip && {PIP} -e '.[yaml,small]' --group tests",
+        ),
+        (
+            "",
+            {"tox.ini": "[testenv]\ndeps =\n  unit-!py39: pytest; python_version > '3'\n"},
+            f"{PIP} -e . pytest",
+        ),
+        ("", {"tests/test_b.py": "import os\nimport pytest\n"}, f"{PIP} -e . pytest"),
+        (
+            "",
+            {"Makefile": "test:\n\tpython -m coverage run t.py\n", "dev-reqs.txt": "coverage\nx\n"},
+            f"{PIP} -e . -r dev-reqs.txt",
+        ),
+        (
+            "[project.optional-dependencies]\ntest = ['pytest']\nb = ['c']\n",
+            {"uv.lock": "", "Justfile": "cov:\n  uv run --all-extras pytest\n"},
+            "uv sync --all-extras",
+        ),
+        (
+            "[project.optional-dependencies]\ntest = ['pytest']\nb = ['c']\n",
+            {"uv.lock": "", "tox.ini": "[testenv]\nextras = test, b\n"},
+            "uv sync --extra test --extra b",
+        ),
         ("[tool.hatch.envs.default]\ndependencies = ['pytest']\n", {}, f"{PIP} -e . hatch"),
         ("[tool.hatch.envs.hatch-test]\nextra-args = []\n", {}, f"{PIP} -e . hatch"),
         ("[tool.poe.tasks]\ntest = 'pytest'\n", {}, f"{PIP} -e . poethepoet pytest"),

@@ -16,6 +16,7 @@ from weakincentives.contrib.digest.commands.project import (
 from weakincentives.contrib.digest.commands.python_requirements import (
     RequirementSource,
     choose_source,
+    find_tested_extras,
     pip_install,
     requirement_sources,
 )
@@ -30,12 +31,15 @@ _LOCK_FILES = (
 )
 _TEST_SCRIPTS = ("runtests.py", "run_tests.py", "tests/runtests.py", "test/runtests.py")
 _SESSION = re.compile(r"^@(?:nox\.)?session\b[^\n]*\n(?:[ \t)@][^\n]*\n){0,20}def[ \t]+(\w+)", re.M)
+_IMPORT = re.compile(r"^(?:import|from) pytest\b", re.M)
+_MAX_TESTS = 20  # that are looked into
 _SESSION_NAME = re.compile(r"name\s*=\s*[\"']([\w.-]+)[\"']")
 _PACKAGES = {
     "pytest": "pytest",
     "tox": "tox",
     "nox": "nox",
     "hatch": "hatch",
+    "coverage": "coverage",
     "poe": "poethepoet",
     "task": "taskipy",
 }
@@ -115,7 +119,8 @@ def _wanted(
     if own not in {*_PACKAGES, "python"}:  # a task or a script, which calls something else
         name = command.source[len(project.path("")) :]
         recipe = project.text(name)
-        yield from (_PACKAGES[each] for each in _OWN_ENVIRONMENT if _mentions(recipe, each))
+        called = (*sorted(_OWN_ENVIRONMENT), "coverage")
+        yield from (_PACKAGES[each] for each in called if _mentions(recipe, each))
     if own != "pytest" and any("pytest" in each.command for each in others):
         yield "pytest"
 
@@ -129,12 +134,15 @@ def _install_command(
     left = [each for each in wanted if not any(source.has(each) for source in installed)]
     chosen = None if installed and not left else choose_source(sources, wanted)
     missing = [each for each in left if chosen is None or not chosen.has(each)]
+    extras = find_tested_extras(project, pyproject, sources)
     if program:
-        text = _managed_install(program, chosen, missing)
+        text = _managed_install(program, chosen, _extra_options(project, program, extras), missing)
     else:
         tables = ("project", "build-system")
         editable = project.has("setup.py") or any(each in pyproject for each in tables)
-        text = pip_install(project, chosen=chosen, missing=missing, editable=editable)
+        text = pip_install(
+            project, chosen=chosen, extras=extras, missing=missing, editable=editable
+        )
         if chosen is not None and chosen.kind == "file" and not editable:
             name = chosen.name
     return project.command("install", text, name)
@@ -158,7 +166,18 @@ def _installed(
     return groups if program else []
 
 
-def _managed_install(program: str, chosen: RequirementSource | None, missing: Sequence[str]) -> str:
+def _extra_options(project: Project, program: str, extras: Sequence[str]) -> str:
+    """Return the options for the extras that tests use: all of them if a recipe or CI says so."""
+    files = ("Justfile", "justfile", "Makefile", "tox.ini", "noxfile.py")
+    if program in {"uv", "poetry"} and any("--all-extras" in project.text(each) for each in files):
+        return " --all-extras"
+    option = {"uv": "--extra", "poetry": "--extras", "pdm": "-G"}.get(program)
+    return "".join(f" {option} {each}" for each in extras) if option else ""
+
+
+def _managed_install(
+    program: str, chosen: RequirementSource | None, extras: str, missing: Sequence[str]
+) -> str:
     """Return the command by uv, poetry, pdm or pipenv."""
     command = {
         "uv": "uv sync",
@@ -166,6 +185,7 @@ def _managed_install(program: str, chosen: RequirementSource | None, missing: Se
         "pdm": "pdm install",
         "pipenv": "pipenv install --dev",
     }[program]
+    command += extras
     add = {
         "uv": "uv pip install",  # the environments of pdm have no pip
         "pdm": "pdm run python -m ensurepip && pdm run python -m pip install",
@@ -177,7 +197,9 @@ def _managed_install(program: str, chosen: RequirementSource | None, missing: Se
             ("poetry", "group"): "--with",
             ("poetry", "extra"): "--extras",
         }.get((program, chosen.kind), "-G")
-        command += f" {option} {chosen.name}"
+        option = f" {option} {chosen.name}"
+        is_there = option in extras or (chosen.kind == "extra" and "--all-extras" in extras)
+        command += "" if is_there else option
     elif chosen is not None and chosen.kind == "file":
         command += f" && {add} -r {chosen.name}"
     elif chosen is not None:
@@ -263,7 +285,14 @@ def _pytest_source(
         if _mentions(project.text(name), "pytest"):
             return name
     files = (each for each in sources if each.kind == "file" and each.has("pytest"))
-    return next((each.name for each in files), None)
+    return next((each.name for each in files), None) or _pytest_import(project)
+
+
+def _pytest_import(project: Project) -> str | None:
+    """Return a test that imports pytest, of a project that says so nowhere else."""
+    own = len(project.path(""))
+    tests = [each.path[own:] for each in project.files if _is_test(each.name)]
+    return next((each for each in tests[:_MAX_TESTS] if _IMPORT.search(project.text(each))), None)
 
 
 def _mentions(text: str, word: str) -> bool:

@@ -38,6 +38,7 @@ _REQUIREMENT = re.compile(
 _INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 _REQUIREMENTS_PATH = re.compile(r"(?:^|[/._-])(?:requirements?|reqs?)(?:[/._-]|$)", re.I)
 _WORD = re.compile(r"[a-z]+")
+_FACTORS = re.compile(r"^[\w.,{}!+-]+:\s+")  # "py312-unit: pytest" is for some environments
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,31 @@ def choose_source(
     return best[1] if best else None
 
 
+def find_tested_extras(
+    project: Project, pyproject: Table, sources: Iterable[RequirementSource]
+) -> list[str]:
+    """Return the extras with which tox tests the project."""
+    declared = {each.name for each in sources if each.kind == "extra"}
+    words = (
+        each.strip()
+        for line in _tox_lines(project, pyproject, "extras")
+        for each in line.split(",")
+    )
+    return [each for each in dict.fromkeys(words) if each in declared]
+
+
 def pip_install(
-    project: Project, *, chosen: RequirementSource | None, missing: Sequence[str], editable: bool
+    project: Project,
+    *,
+    chosen: RequirementSource | None,
+    extras: Sequence[str],
+    missing: Sequence[str],
+    editable: bool,
 ) -> str:
     """Return the command by pip that installs a project with what its tests need."""
     options: list[str] = []
-    extra = f"[{chosen.name}]" if chosen and chosen.kind == "extra" else ""
+    names = [*((chosen.name,) if chosen and chosen.kind == "extra" else ()), *extras]
+    extra = f"[{','.join(dict.fromkeys(names))}]" if names else ""
     if editable:
         options.append(f"-e {shlex.quote(f'.{extra}')}")
     elif project.has("requirements.txt") and (chosen is None or chosen.name != "requirements.txt"):
@@ -114,7 +134,7 @@ def _option(project: Project, chosen: RequirementSource) -> str:
         return f"--group {chosen.name}"
     if chosen.kind == "file":
         return f"-r {shlex.quote(chosen.name)}"
-    plain = [each.strip() for each in chosen.requirements]
+    plain = list(dict.fromkeys(each.partition(";")[0].strip() for each in chosen.requirements))
     files = [each[1] for each in map(_INCLUDED.match, plain) if each and project.has(each[1])]
     return " ".join(
         [
@@ -251,11 +271,18 @@ def _file_lines(project: Project, name: str, depth: int) -> Iterator[str]:
 
 def _tox(project: Project, pyproject: Table) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what tox installs for every environment."""
+    if found := tuple(_tox_lines(project, pyproject, "deps")):
+        yield "tests", found
+
+
+def _tox_lines(project: Project, pyproject: Table, key: str) -> Iterator[str]:
+    """Yield the lines of a setting of every environment, without the factors that they are for."""
     tools = table_at(pyproject, "tool", "tox")
     legacy = tools.get("legacy_tox_ini")
     ini = parse_ini(legacy) if isinstance(legacy, str) else project.ini("tox.ini")
-    lines = ini.get("testenv", "deps", fallback="").splitlines()
-    tables = (table_at(each, "env_run_base") for each in (tools, project.toml("tox.toml")))
-    given = [each for table in tables for each in as_strings(table.get("deps"))]
-    if lines or given:
-        yield "tests", tuple(each.partition("#")[0].strip() for each in (*lines, *given))
+    yield from (
+        _FACTORS.sub("", each.partition("#")[0].strip())
+        for each in ini.get("testenv", key, fallback="").splitlines()
+    )
+    for table in (table_at(each, "env_run_base") for each in (tools, project.toml("tox.toml"))):
+        yield from as_strings(table.get(key))
