@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import chain, islice
 from typing import Any
 
@@ -16,6 +15,7 @@ import click
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 from weakincentives.cli.units import pick
 from weakincentives.filesystem import Diff
+from weakincentives.filesystem.diff import Span, changed_words
 from weakincentives.posix import display_path
 
 _BOLD = (
@@ -31,13 +31,8 @@ _BOLD = (
     "# wink:",
 )
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-_TOKEN = re.compile(r"\w+|\s+|.")
-_TRAILING_SPACE = re.compile(r"\s+\Z")
 _VISIBLE_SPACE = str.maketrans({" ": "·", "\t": "→\t"})
 _MARK, _MARK_END = "\x1b[7m", "\x1b[27m"  # reverse video
-_MAX_MARKED_LINES = 60  # removed or added in a row
-_MAX_TOKENS = 200  # of a line
-_MIN_LIKENESS = 0.5  # of a line to the one that it becomes
 _OBJECT_IDS = "index "
 _BINARY = "GIT binary patch"
 _BINARY_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
@@ -147,42 +142,17 @@ def _render(lines: Iterable[str]) -> Iterator[str]:
 
 def _render_block(removed: Sequence[str], added: Sequence[str]) -> Iterator[str]:
     """Yield removed and added lines, in which the words that differ are marked."""
-    old, new = list(removed), list(added)
-    at = 0
-    is_small = max(len(removed), len(added)) <= _MAX_MARKED_LINES
-    for number, line in enumerate(removed if is_small else ()):
-        for other in range(at, len(added)):
-            marked = _mark_words(line, added[other])
-            if marked is not None:
-                old[number], new[other] = marked
-                at = other + 1
-                break
-    for colour, lines, plain in (("red", old, removed), ("green", new, added)):
-        for line, unmarked in zip(lines, plain, strict=True):
-            shown = _TRAILING_SPACE.sub(_mark, line) if line == unmarked else line
+    sides = (("red", removed), ("green", added))
+    texts = [[each[1:] if each[0] in "-+" else None for each in lines] for _, lines in sides]
+    for (colour, lines), found in zip(sides, changed_words(*texts), strict=True):
+        for line, spans in zip(lines, found, strict=True):
+            shown = line[:1] + _mark(line[1:], spans)
             yield click.style(shown, fg=colour) if line[0] in "-+" else line
 
 
-def _mark_words(old: str, new: str) -> tuple[str, str] | None:
-    """Return two lines with what differs in them; None if one is not a version of the other."""
-    left, right = ([*_TOKEN.findall(line[1:])] for line in (old, new))
-    if "\\" in (old[0], new[0]) or max(len(left), len(right)) > _MAX_TOKENS:
-        return None
-    words = [[each for each in side if not each.isspace()] for side in (left, right)]
-    likeness = SequenceMatcher(None, *words, autojunk=False)
-    if likeness.quick_ratio() < _MIN_LIKENESS or likeness.ratio() < _MIN_LIKENESS:
-        return None
-    marked = [old[0]], [new[0]]
-    for kind, start, stop, new_start, new_stop in SequenceMatcher(
-        None, left, right, autojunk=False
-    ).get_opcodes():
-        texts = "".join(left[start:stop]), "".join(right[new_start:new_stop])
-        for side, text in zip(marked, texts, strict=True):
-            side.append(text if kind == "equal" or not text else _mark(text))
-    return "".join(marked[0]), "".join(marked[1])
-
-
-def _mark(text: str | re.Match[str]) -> str:
-    """Return a changed text, reversed; its whitespace is made visible."""
-    shown = (text if isinstance(text, str) else text[0]).translate(_VISIBLE_SPACE)
-    return f"{_MARK}{shown}{_MARK_END}"
+def _mark(line: str, spans: Sequence[Span]) -> str:
+    """Return a line with its changed texts reversed; whitespace in them is made visible."""
+    for start, stop in reversed(spans):
+        shown = line[start:stop].translate(_VISIBLE_SPACE)
+        line = f"{line[:start]}{_MARK}{shown}{_MARK_END}{line[stop:]}"
+    return line

@@ -18,6 +18,8 @@ from weakincentives.filesystem.diff.myers import hunks as hunks
 from weakincentives.filesystem.diff.myers import split_lines as split_lines
 from weakincentives.filesystem.diff.patch import Omission as Omission
 from weakincentives.filesystem.diff.renames import find_moves as find_moves
+from weakincentives.filesystem.diff.words import Span as Span
+from weakincentives.filesystem.diff.words import changed_words as changed_words
 from weakincentives.filesystem.paths import encode_path as encode_path
 from weakincentives.filesystem.paths import label_path as label_path
 from weakincentives.filesystem.paths import quote_path as quote_path
