@@ -133,10 +133,10 @@ def test_only_the_unfinished_block_is_live_and_it_is_cropped():
 @pytest.mark.parametrize("text", ["- item\n\n" * 3_000, "```\n" + "x = 1\n\n" * 3_000])
 def test_a_long_block_is_not_parsed_at_every_piece(text: str, monkeypatch: pytest.MonkeyPatch):
     parsed: list[int] = []
-    parse = markdown._PARSER.parse  # pyright: ignore[reportPrivateUsage] # counts the work
+    parse = markdown.PARSER.parse  # counts the work
     monkeypatch.setattr(
-        markdown._PARSER, "parse", lambda text: parsed.append(len(text)) or parse(text)
-    )  # pyright: ignore[reportPrivateUsage] # as above
+        markdown.PARSER, "parse", lambda text: parsed.append(len(text)) or parse(text)
+    )
     blocks: list[RenderableType] = []
     stream = MarkdownStream(blocks.append)
     for start in range(0, len(text), 20):

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
@@ -18,12 +17,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from weakincentives.cli.terminal import escape_controls
+from weakincentives.markdown import PARSER
 
-_PARSER = (
-    MarkdownIt("commonmark", {"html": False})
-    .enable(["strikethrough", "table"])
-    .disable(["html_block", "html_inline", "reference", "image"])
-)
 _BOUNDARY = re.compile(r"\n[ \t]*\n|^[ \t]*(?:```|~~~|#)", re.MULTILINE)
 _MAX_MARKUP = 50_000  # characters of a block; longer ones are shown as they are written
 _MAX_PREVIEW = 4_000  # characters of the unfinished block, which is rendered again and again
@@ -71,7 +66,7 @@ class SafeMarkdown(Markdown):
         super().__init__("", hyperlinks=False)
         self.markup: str = escape_controls(text)
         self._is_plain = len(text) > _MAX_MARKUP
-        self.parsed: list[Token] = [] if self._is_plain else _PARSER.parse(self.markup)
+        self.parsed: list[Token] = [] if self._is_plain else PARSER.parse(self.markup)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the segments, without control characters and empty lines around them."""
@@ -161,7 +156,7 @@ class MarkdownStream:
 
 def _start_of_last_block(text: str) -> int:
     """Return where the last block of a text begins."""
-    starts = [each.map[0] for each in _PARSER.parse(text) if each.level == 0 and each.map]
+    starts = [each.map[0] for each in PARSER.parse(text) if each.level == 0 and each.map]
     if not starts:
         return 0
     position = 0
