@@ -42,6 +42,9 @@ def test_a_failure_goes_back_to_the_model_until_the_tests_pass(run: Run, project
     assert (last["test_passed"], last["test_runs"]) == (True, 2)
     assert (last["steps"], last["tool_calls"], last["answer"]) == (3, 1, "Now it is.")
     log = wink("log", "last", "--json")
+    ran = [each for each in log.events if each["kind"] == "test"]
+    assert [each["exit_code"] for each in ran] == [3, 0]
+    assert [each["actor"] for each in ran] == ["command", "command"]
     steps = [each["number"] for each in log.events if each["kind"] == "prompt"]
     assert len(steps) == 2
     said = wink("show", "last", str(steps[1]), "--full").out

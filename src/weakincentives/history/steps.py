@@ -14,9 +14,10 @@ from weakincentives.errors import WinkError
 from weakincentives.history.change import Edit
 from weakincentives.history.deltas import Delta
 
-StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "end", "files"]
+StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "test", "end", "files"]
 """What happened: the recording began, a prompt was sent, the model answered, a tool call ended,
-a prompt was finished, or files changed outside of all that."""
+the conversation was compacted, the user's tests ran, a prompt was finished, or files changed
+outside of all that."""
 Actor: TypeAlias = Literal["model", "tool", "command", "person", "client"]
 """Who did it: the model, a tool, a command, an MCP client, or a person."""
 _CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt

@@ -381,6 +381,7 @@ class Job:
         finally:  # it is the cancellation that closes the sandbox
             self._cancellation.check("Test command")
         self._tests.append(found)
+        self._session.bus.publish(found.event)
         show_test(self._view, found, len(self._tests) - 1)
         return found
 

@@ -1,6 +1,7 @@
 """Verification of a run: a whole answer, and the user's test command with what it says."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from weakincentives.cli.terminal import escape_controls
 from weakincentives.cli.units import pick
 from weakincentives.contrib.tools.shell import ShellLimits
 from weakincentives.errors import WinkError
+from weakincentives.runtime import CommandOutcome
+from weakincentives.runtime.timeline import record_as
 from weakincentives.sandbox import ExecResult, Sandbox
 
 DEFAULT_TEST_ROUNDS = 3
@@ -80,6 +83,20 @@ class TestCommand:
         return TestRun(self.line, found)
 
 
+@record_as("test")
+@dataclass(frozen=True, slots=True)
+class TestsFinished:
+    """The user's test command has ended; no slice keeps this event."""
+
+    __test__ = False  # for pytest
+
+    params: Mapping[str, str]
+    command: CommandOutcome
+    text: str
+    """The end of what it printed."""
+    duration_ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class TestRun:
     """One run of the test command."""
@@ -103,6 +120,16 @@ class TestRun:
             return f"stopped after {self.result.duration_ms / 1000:.0f} s"
         return f"exit code {self.result.exit_code}"
 
+    @property
+    def event(self) -> "TestsFinished":
+        """What a recording keeps of it."""
+        result = self.result
+        outcome = CommandOutcome(
+            exit_code=result.exit_code, signal=result.signal, timed_out=result.timed_out
+        )
+        params = {"command": self.command}
+        return TestsFinished(params, outcome, self.tail(), result.duration_ms)
+
     def tail(self) -> str:
         """Return the last lines of the output, both streams."""
         streams = (self.result.out.data, self.result.err.data)
@@ -115,9 +142,11 @@ class TestRun:
     def feedback(self) -> str:
         """Return the message that tells the model about a failure."""
         fact = f"After your last answer the user's test command was run, and it failed: {self}."
-        output = (
-            f"The end of its output:\n\n{self.tail()}" if self.tail() else "It printed nothing."
-        )
+        tail = self.tail()
+        # longer than what could end the block in it
+        fence = "`" * (max(map(len, ["``", *re.findall("`+", tail)])) + 1)
+        block = f"\n\n{fence}\n{tail}\n{fence}"
+        output = f"The end of its output:{block}" if tail else "It printed nothing."
         request = "Fix the cause, not the test command, and answer again when you are done."
         return f"{fact} {request} {output}"
 

@@ -22,6 +22,8 @@ def step_title(kind: StepKind, details: Mapping[str, Any]) -> str:
     match kind:
         case "tool":
             text = _tool_title(details)
+        case "test":
+            text = call_subject(details.get("params") or {})
         case "model":
             calls = ", ".join(details.get("tool_calls") or ())
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
@@ -105,6 +107,6 @@ def step_actor(step: StepRecord) -> Actor:
     """Return who did what a step is about."""
     if step.client is not None:
         return "client"
-    if step.kind == "tool":
+    if step.kind in ("tool", "test"):
         return "tool" if step_command(step) is None else "command"
     return "model" if step.kind == "model" else "person"
