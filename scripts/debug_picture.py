@@ -16,7 +16,6 @@ from weakincentives.debug import SnapshotStore
 from weakincentives.debug.server import DebugServer
 
 TARGET = Path(__file__).parents[1] / "docs" / "debug.png"
-STEP, ABOVE, ROW = 16, 11.5, 46  # the step that is shown, and the rows of the list above the first
 
 
 def main() -> None:
@@ -42,9 +41,8 @@ def take_picture(url: str) -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1200, "height": 720})
-        page.goto(f"{url}#step={STEP}&view=diff")
-        page.wait_for_selector("body[data-ready]")
-        page.evaluate(f"document.querySelector('.steps').scrollTop = {ABOVE * ROW}")
+        page.goto(url)
+        page.wait_for_selector("body[data-ready][data-listed]")
         page.screenshot(path=TARGET)
         browser.close()
 

@@ -13,6 +13,7 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.adapters.events import ContextCompacted, ModelResponded
+from weakincentives.cli.run.verification import TestsFinished
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem, Limits
 from weakincentives.runtime import (
     CommandOutcome,
@@ -187,6 +188,33 @@ def record_commands(directory: Path) -> Path:
     passed = CommandOutcome(exit_code=0, tail="2 passed, 1 warning", styled=colours)
     done.call("shell_execute", command="pytest -q", result="exit code 0", outcome=passed)
     done.end("It passes.")
+    done.recorder.close()
+    return path
+
+
+def record_conversation(directory: Path) -> Path:
+    """Record Markdown, output with colours, a long one, a patch, and tests that failed."""
+    path = directory / "said.timeline"
+    done = Recorded(path, workspace())
+    done.begin("Say it.")
+    done.answer(
+        "1. **one**\n\n```python\nreturn 1\n```\n\n|a|\n|-|\n|1|\n\n[web](https://example.org/)"
+        " [script](javascript:alert(1)) [file](file:///etc/passwd) ![picture](https://example.org/)",
+    )
+    failed = CommandOutcome(exit_code=1, tail="1 failed")
+    done.call(
+        "shell_execute",
+        command="pytest -q --color=yes",
+        result="\x1b[1;31mFAILED\x1b[0m test_mean\n\x1b]0;title\x07\x1b[2Kplain <b>",
+        outcome=failed,
+    )
+    lines = "\n".join(f"line {number}" for number in range(30))
+    done.call("read_file", "long.txt", file_path="long.txt", limit=30, result=lines)
+    done.call("edit_file", "app.py", result="Edited\n@@ -1,1 +1,1 @@\n-old\n+new\n same")
+    outcome = CommandOutcome(exit_code=2)
+    done.session.bus.publish(TestsFinished({"command": "make check"}, outcome, "2 failed", 5.0))
+    done.answer("It is said.")
+    done.end("It is said.")
     done.recorder.close()
     return path
 

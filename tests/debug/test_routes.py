@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes
@@ -14,7 +15,9 @@ import pytest
 
 from tests.debug.conftest import Client
 from tests.debug.recordings import APP, KEY, PNG, Recorded, record, workspace
+from weakincentives.contrib.review.records import RunRecord, write_record
 from weakincentives.filesystem import ArchiveFilesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.runtime import CommandOutcome
 
 EDIT, FAILED, SHELL = 5, 6, 7
 
@@ -34,9 +37,11 @@ def test_the_steps_with_kind_outcome_duration_tokens_and_paths(client: Client):
     kinds = ["start", "prompt", "model", "tool", "tool", "tool", "tool", "model", "end"]
     assert [each["kind"] for each in steps] == kinds
     edit, failed = steps[EDIT - 1], steps[FAILED - 1]
-    assert edit["paths"] == ["app.py", "docs", "docs/new.md"]
-    assert (edit["ok"], edit["ms"], edit["rolled_back"]) == (True, 12.5, False)
-    assert (failed["ok"], failed["rolled_back"], failed["changes"]) == (False, True, 0)
+    assert edit["paths"] == ["app.py", "docs/new.md"]
+    assert (edit["changes"], edit["ms"]) == (2, 12.5)
+    assert not {"ok", "rolled_back", "branch", "cost"} & edit.keys()  # they have their defaults
+    assert (failed["ok"], failed["rolled_back"]) == (False, True)
+    assert "changes" not in failed
     assert steps[2]["tokens"]["input_tokens"] == 1200
     assert client.api("steps?since=8")["steps"] == steps[8:]
 
@@ -56,8 +61,14 @@ def test_a_step_has_parameters_result_messages_and_slices(client: Client):
 
 
 def test_the_whole_conversation_and_all_slices_at_a_step(client: Client):
-    roles = [each["role"] for each in client.api(f"steps/{EDIT}/messages")]
+    found = client.api(f"steps/{EDIT}/messages")
+    roles = [each["role"] for each in found["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "tool"]
+    assert (found["first"], found["total"]) == (0, 5)
+    assert [each["n"] for each in found["messages"]] == [2, 2, 3, 4, EDIT]
+    assert found["messages"][1]["nodes"] == [["h2", "Task"], ["p", "Make the greeting kind."]]
+    assert found["messages"][4]["files"] == {"app.py": "M", "docs/new.md": "A"}
+    assert client.api(f"steps/{EDIT}/messages?first=4")["messages"] == found["messages"][4:]
     types = {each["type"].rpartition(":")[2] for each in client.api(f"steps/{EDIT}/slices")}
     assert types >= {"Plan", "ToolInvoked"}
 
@@ -259,6 +270,70 @@ def test_two_runs_are_compared(folder_client: Client):
         "app.py",
         "docs/new.md",
     }
+
+
+def test_two_branches_are_compared_by_name(folder_client: Client):
+    target = "compare?a=branches&a_branch=main&b=branches&b_branch=other"
+    found = folder_client.api(target)
+    assert found["ends"] == [9, 11]
+    assert [each["tool_calls"] for each in found["sessions"]] == [4, 2]
+    assert folder_client.get("/api/compare?a=branches&a_branch=none&b=first").status == 404
+
+
+def test_a_run_at_a_glance(client: Client, folder_client: Client):
+    found = client.api("run")
+    assert (found["branch"], found["end"], found["branches"]) == ("main", 9, {"main": 9})
+    assert found["outcome"] == {"status": "done", "error": None, "decision": "", "test": None}
+    assert found["answer"] == [["p", "The greeting is kind now."]]
+    assert folder_client.api("run?session=branches")["branch"] == "other"
+    assert folder_client.api("run?session=branches&branch=main")["end"] == 9
+    answer = folder_client.get("/api/run?session=branches&branch=none")
+    assert (answer.status, answer.json["error"]) == (
+        404,
+        "There is no branch 'none': 'branches' has 'main', 'other'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_test"),
+    [
+        ("python3 -m pytest -q", True),
+        ("npm run test", True),
+        ("cd x && make check", True),
+        ("go build", False),
+        ("ls tests", False),
+    ],
+)
+def test_the_tests_of_a_run_are_recognized(
+    tmp_path: Path, serving: Callable[[Path], Any], command: str, is_test: bool
+):
+    recorded = Recorded(tmp_path / "tests.timeline", workspace())
+    recorded.begin("Test it.")
+    for code in (1, 0):
+        outcome = CommandOutcome(exit_code=code)
+        recorded.call("shell_execute", command=command, outcome=outcome)
+    recorded.recorder.close()
+    with serving(tmp_path / "tests.timeline") as client:
+        test = client.api("run")["outcome"]["test"]
+        expected = {"n": 4, "command": command, "failed": False, "outcome": "exit 0"}
+        assert test == (expected | {"runs": 2, "failures": 1} if is_test else None)
+        assert client.api("run")["outcome"]["status"] == "interrupted"
+
+
+def test_the_outcome_of_a_run_says_what_became_of_its_changes(
+    tmp_path: Path, serving: Callable[[Path], Any]
+):
+    place = tmp_path / "1a2b3c4d"
+    recorded = Recorded(place / "history", workspace())
+    recorded.begin("Do it.")
+    recorded.end("Done.")
+    recorded.recorder.close()
+    now = datetime.now(UTC)
+    record = RunRecord(original="/project", created_at=now, began_at=now, status="failed")
+    write_record(place, record)
+    with serving(place / "history") as client:
+        outcome = client.api("run")["outcome"]
+        assert (outcome["status"], outcome["decision"]) == ("failed", "not applied")
 
 
 def test_branches_have_their_parents(folder_client: Client):

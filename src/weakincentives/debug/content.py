@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from weakincentives.debug.highlight import Token, highlight, language_of
 from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
 from weakincentives.filesystem.base import is_binary
-from weakincentives.filesystem.diff import changed_blocks, hunks, split_lines
+from weakincentives.filesystem.diff import changed_blocks, changed_words, hunks, split_lines
 from weakincentives.serde import SerdeError, decode
 
 Mask: TypeAlias = Callable[[str], str]
@@ -299,10 +299,29 @@ def _hunk(data: bytes, old: list[list[Token]], new: list[list[Token]]) -> dict[s
     # an empty side is numbered by the line before it
     at = first - (header[2] != b"0")
     new_at = new_first - (header[4] != b"0")
-    return {
-        "header": header[0].decode().strip(),
-        "lines": list(_lines(data[header.end() :], (at, new_at), old, new)),
-    }
+    lines = list(_lines(data[header.end() :], (at, new_at), old, new))
+    _mark_changes(lines)
+    return {"header": header[0].decode().strip(), "lines": lines}
+
+
+def _mark_changes(lines: list[dict[str, Any]]) -> None:
+    """Mark what changed inside of the lines: where it begins and ends, in pairs."""
+    sides: dict[str, list[dict[str, Any]]] = {"-": [], "+": []}
+    for line in (*lines, {"sign": ""}):
+        if line["sign"] == "\\":
+            continue
+        if line["sign"] not in sides or (line["sign"] == "-" and sides["+"]):
+            texts = ([_text_of(each) for each in side] for side in sides.values())
+            for side, found in zip(sides.values(), changed_words(*texts), strict=True):
+                for each, spans in zip(side, found, strict=True):
+                    each |= {"marks": spans} if spans else {}
+                side.clear()
+        if line["sign"] in sides:
+            sides[line["sign"]].append(line)
+
+
+def _text_of(line: Mapping[str, Any]) -> str:
+    return "".join(text for _, text in line["tokens"])
 
 
 def _lines(

@@ -26,6 +26,9 @@ MODULES = (
     "data",
     "graph",
     "code",
+    "prose",
+    "talk",
+    "summary",
     "timeline",
     "files",
     "step",
@@ -120,11 +123,23 @@ class _Content:
         return {
             "session": view.summary(),
             "steps": view.rows(),
-            "details": {str(number): view.step(number) for number in numbers},
+            "details": {str(number): self._step(number) for number in numbers},
+            "commands": view.commands("\0"),  # what no path has stands for the step
             "diffs": diffs,
+            "runs": {name: self._run(name) for name in self._recording.branches},
             "changes": {str(n): found for n, found in ({1: self._first()} | changes).items()},
             "contents": self._contents,
         }
+
+    def _step(self, number: int) -> dict[str, Any]:
+        step = self._view.step(number, formats=self._has_time())
+        return {
+            name: each for name, each in step.items() if name != "commands" and each is not None
+        }
+
+    def _run(self, branch: str) -> dict[str, Any]:
+        run = self._view.run(branch)
+        return run | {"diff": self._view.diff(run["end"], 1, colours=self._has_time())}
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._stop

@@ -60,6 +60,12 @@ def language_of(path: str) -> str | None:
     return _BY_ENDING.get(name.name) or _BY_ENDING.get(name.suffix.lower())
 
 
+def path_of(language: str) -> str:
+    """Return a name of a file whose language is that of a block of code, such as `python`."""
+    endings = _LEXERS.get(language.lower(), f".{language}").split()
+    return f"x{endings[0]}" if endings[0].startswith(".") else endings[0]
+
+
 def highlight(path: str, text: str, *, colours: bool = True) -> list[list[Token]]:
     """Return the lines of a text as tokens; a line ends at a line feed and nowhere else.
 

@@ -25,6 +25,7 @@ from weakincentives.runtime.timeline import (
     has_steps,
     steps_file,
 )
+from weakincentives.runtime.timeline.timeline import MAIN
 from weakincentives.serde import SerdeError
 
 TEXT_SUFFIX = ".jsonl"
@@ -64,6 +65,11 @@ class SessionFiles:
     def title(self) -> str:
         """The name to show: that of the directory for a run, whose history has a fixed name."""
         return self.directory.absolute().name if self.name == _RUN_HISTORY else self.name
+
+    @property
+    def run(self) -> Path | None:
+        """The directory of the run, if it is one."""
+        return self.directory if self.name == _RUN_HISTORY else None
 
     @property
     def main(self) -> Path:
@@ -133,6 +139,20 @@ class LastState:
         """The only step."""
         return (self._step,)
 
+    @property
+    def branches(self) -> Mapping[str, int]:
+        """The only branch."""
+        return {MAIN: 1}
+
+    @property
+    def is_recording(self) -> bool:
+        """Never: a dump does not grow."""
+        return False
+
+    def ancestors(self, number: int) -> list[int]:
+        """Return the only step."""
+        return [self.step(number).number]
+
     def refresh(self) -> int:
         """Do nothing: a dump does not grow."""
         return 0
@@ -156,6 +176,11 @@ class LastState:
         """Return the sessions as data."""
         del number
         return self._sessions
+
+    def session_values(self, number: int) -> Mapping[str, Any]:
+        """Return nothing: no step changed them."""
+        del number
+        return {}
 
     def messages(self, number: int) -> Sequence[Any]:
         """Return nothing: a dump has no conversation."""

@@ -44,6 +44,7 @@ class Routes:
         """Show the sessions of `store`."""
         self._store = store
         self._summaries: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._views: dict[str, SessionView] = {}
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -56,13 +57,16 @@ class Routes:
             "/diff": lambda view, n, given: view.diff(
                 n, _number(given, "base") if "base" in given else None, given.get("path")
             ),
-            "/messages": lambda view, n, _: view.messages(n),
+            "/messages": lambda view, n, given: view.messages(
+                n, _number(given, "first") if "first" in given else None
+            ),
             "/slices": lambda view, n, _: view.slices(n),
         }
         return [
             Route("/", _page),
             Route("/static/{name}", _static),
             Route("/api/sessions", self._handler(self._sessions)),
+            Route("/api/run", self._handler(self._run)),
             Route("/api/steps", self._handler(self._steps)),
             *(
                 Route(f"/api/steps/{{number:int}}{suffix}", self._step_handler(answer))
@@ -94,12 +98,26 @@ class Routes:
         def respond(given: Parameters) -> Any:
             session = self._session(given)
             with session.lock:
-                return answer(*_open_step(session, given), given)
+                return answer(*self._open_step(session, given), given)
 
         return self._handler(respond)
 
+    def _open_step(self, session: RecordedSession, given: Parameters) -> tuple[SessionView, int]:
+        view = self._view(session)
+        number = int(given["number"])
+        _check_step(view, number)
+        return view, number
+
     def _session(self, given: Parameters, key: str = "session") -> RecordedSession:
         return self._store.session(given.get(key))
+
+    def _view(self, session: RecordedSession) -> SessionView:
+        """Return the view of a session, which remembers the rows of its steps."""
+        recording = session.open()
+        known = self._views.get(session.name)
+        if known is None or known.recording is not recording:
+            known = self._views[session.name] = SessionView(session, recording)
+        return known
 
     def _sessions(self, given: Parameters) -> Any:
         del given
@@ -117,20 +135,26 @@ class Routes:
             if known is not None and known[0] == version:
                 return known[1]
             try:
-                found = SessionView(session, session.open()).summary()
+                found = self._view(session).summary()
             except RecordingError as error:
                 found = {"name": session.name, "steps": 0, "problem": str(error)}
             self._summaries[session.name] = version, found
             if not was_open:
                 session.close()
+                self._views.pop(session.name, None)
             return found
 
     def _steps(self, given: Parameters) -> Any:
         session = self._session(given)
         with session.lock:
-            view = SessionView(session, session.open())
+            view = self._view(session)
             since = max(0, _number(given, "since", 0))
             return {"session": view.summary(), "steps": view.rows(since)}
+
+    def _run(self, given: Parameters) -> Any:
+        session = self._session(given)
+        with session.lock:
+            return self._view(session).run(given.get("branch"))
 
     def _search(self, given: Parameters) -> Any:
         text = _required(given, "q")
@@ -138,7 +162,7 @@ class Routes:
             raise ValueError(f"q must have 1 to {_MAX_QUERY} characters")
         session = self._session(given)
         with session.lock:
-            view = SessionView(session, session.open())
+            view = self._view(session)
             number = _number(given, "step", len(view.recording.steps))
             _check_step(view, number)
             return view.search(text, number)
@@ -147,10 +171,10 @@ class Routes:
         sessions = [self._session(given, key) for key in ("a", "b")]
         first, second = sorted(sessions, key=lambda each: each.name)
         with first.lock, second.lock:  # always in this order, or two requests block each other
-            views = [SessionView(each, each.open()) for each in sessions]
+            views = [self._view(each) for each in sessions]
             ends = [
-                _number(given, key, len(view.recording.steps))
-                for key, view in zip(("a_step", "b_step"), views, strict=True)
+                _number(given, f"{key}_step", view.end(given.get(f"{key}_branch")))
+                for key, view in zip("ab", views, strict=True)
             ]
             for view, end in zip(views, ends, strict=True):
                 _check_step(view, end)
@@ -159,7 +183,7 @@ class Routes:
     def _raw(self, given: Parameters) -> Any:
         session = self._session(given)
         with session.lock:
-            view, number = _open_step(session, given)
+            view, number = self._open_step(session, given)
             if "path" not in given:
                 return to_builtins(view.recording.step(number))
             return _download(view.recording.files(number), given["path"])
@@ -171,7 +195,7 @@ class Routes:
         place = Path(name)
         try:
             with session.lock:
-                view, number = _open_step(session, given)
+                view, number = self._open_step(session, given)
                 date = view.recording.step(number).created_at
                 export_archive(view.recording.files(number), place, created_at=date)
         except BaseException:
@@ -206,13 +230,6 @@ class Routes:
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
         return {"path": path, "content": content}
-
-
-def _open_step(session: RecordedSession, given: Parameters) -> tuple[SessionView, int]:
-    view = SessionView(session, session.open())
-    number = int(given["number"])
-    _check_step(view, number)
-    return view, number
 
 
 def _check_step(view: SessionView, number: int) -> None:

@@ -1,8 +1,11 @@
 """The debug server: a web page over recorded sessions, for one person on this machine."""
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from threading import Thread
 
 try:
     import uvicorn
@@ -17,6 +20,7 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from weakincentives.debug.guard import Guard, error_response
+from weakincentives.debug.recording import RecordingError
 from weakincentives.debug.routes import Routes
 from weakincentives.debug.store import SnapshotStore
 from weakincentives.loopback import LOOPBACK, RemoteHostError, create_token, listen
@@ -67,6 +71,7 @@ class DebugServer:
             RemoteHostError: Other machines reach the host, and `allow_remote` is not set.
             OSError: The port is in use, or the host is not this machine.
         """
+        self._store = store
         self._socket = listen(host, port, allow_remote=allow_remote)
         self.address: ServerAddress = ServerAddress(
             host, self._socket.getsockname()[1], create_token()
@@ -85,10 +90,18 @@ class DebugServer:
         """Serve until stopped; call `ready` first: connections already succeed then."""
         if ready is not None:
             ready()
+        Thread(target=self._read_ahead, name="wink-debug", daemon=True).start()
         try:
             self._server.run(sockets=[self._socket])
         finally:
             self._socket.close()
+
+    def _read_ahead(self) -> None:
+        """Open the newest session while the browser starts."""
+        session = self._store.session()
+        with suppress(RecordingError), session.lock:
+            session.open()
+            gc.freeze()  # the collector would visit every step again and again, and find nothing
 
     def stop(self) -> None:
         """Make `serve` return soon; from any thread."""

@@ -2,35 +2,44 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, cast
 from uuid import UUID
 
-from weakincentives.characters import strip_escapes
 from weakincentives.debug.content import Mask, describe_diff, describe_file
-from weakincentives.debug.highlight import Token, highlight_output
-from weakincentives.debug.recording import RecordedSession, Recording
+from weakincentives.debug.conversation import (
+    PAGE,
+    bounded,
+    describe_beside,
+    describe_messages,
+    find_output,
+    format_text,
+    is_beside,
+    list_messages,
+)
+from weakincentives.debug.outcome import find_outcome
+from weakincentives.debug.recording import RecordedSession, Recording, RecordingError
+from weakincentives.debug.rows import Figures, Row, add_up, changed_files, create_row
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
 from weakincentives.runtime.timeline import (
     StepRecord,
-    StoredSession,
     describe_step,
     step_command,
-    step_request,
 )
-from weakincentives.serde import to_builtins
+from weakincentives.runtime.timeline.timeline import without_collector
+from weakincentives.serde import convert, to_builtins
 
 MAX_ENTRIES = 100_000
 """Entries in one tree."""
-_MAX_PATHS = 100  # changed paths named in the list of steps
 _MAX_ITEMS = 200  # of a slice
-_MAX_STRING = 100_000
 _MAX_FOUND = 100
+NO_CHANGES: Mapping[str, Any] = {"changes": [], "insertions": 0, "deletions": 0}
+"""The changes of a step that changed no file."""
 _EXCERPT = 60  # characters before and after what was found
 
 
@@ -45,6 +54,8 @@ class SessionView:
         self._recording = recording
         self._masks = masks
         self._mask: Mask = mask_secrets if masks else str
+        self._rows: dict[int, Row] = {}
+        self._figures = Figures()
 
     @property
     def recording(self) -> Recording:
@@ -58,56 +69,123 @@ class SessionView:
 
     def summary(self) -> dict[str, Any]:
         """Return the session in a few figures."""
-        steps = self._recording.steps
-        rows = [_row(each) for each in steps]
-        calls = [each for each in steps if each.kind == "tool"]
+        self._read()
+        return self._describe(self._figures)
+
+    def _describe(self, figures: Figures) -> dict[str, Any]:
         return self.clean(
             {
                 "name": self._session.name,
-                "task": _find_task(steps),
-                "model": _find_model(steps),
-                "steps": len(steps),
-                "tool_calls": len(calls),
-                "failed_calls": sum(not each.success for each in calls),
-                "failed_commands": sum(each["command_failed"] for each in rows),
-                "branches": len({each.parent for each in steps[1:]}) < len(steps) - 1,
-                "tokens": _total_tokens(rows),
-                "cost": _total(rows, "cost"),
-                "started_at": steps[0].created_at if steps else None,
-                "ended_at": steps[-1].created_at if steps else None,
                 "problem": self._recording.problem,
+                "branches": self._recording.branches,
+                **figures.describe(),
             }
         )
 
-    def rows(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the steps after number `since`, one row each."""
-        return [self.clean(_row(each)) for each in self._recording.steps[since:]]
+    def run(self, branch: str | None = None) -> dict[str, Any]:
+        """Return how a branch went, by default the newest: its figures, outcome and answer.
 
-    def step(self, number: int) -> dict[str, Any]:
-        """Return everything about a step but its files."""
+        Raises:
+            RecordingError: There is no such branch.
+        """
+        end = self.end(branch)
+        chain = self._recording.ancestors(end)
+        outcome = find_outcome(self._session, [self._recording.step(each) for each in chain])
+        names = {number: name for name, number in self._recording.branches.items()}
+        answer = outcome.pop("answer")
+        return self.figures(end) | {
+            "branch": branch or names.get(end),
+            "end": end,
+            "outcome": self.clean(outcome),
+            "answer": format_text(self._mask(answer)) or self._mask(answer),
+        }
+
+    def figures(self, end: int) -> dict[str, Any]:
+        """Return what the steps that lead to a step add up to."""
+        self._read()
+        chain = self._recording.ancestors(end)
+        return self._describe(
+            add_up((self._recording.step(each), self._rows[each]) for each in chain)
+        )
+
+    def end(self, branch: str | None = None) -> int:
+        """Return the last step of a branch, by default of the newest.
+
+        Raises:
+            RecordingError: There is no such branch.
+        """
+        self._read()
+        if branch is None:
+            return max(self._rows, default=0)
+        found = self._recording.branches.get(branch)
+        if found is None:
+            known = ", ".join(map(repr, self._recording.branches))
+            place = repr(self._session.name)
+            raise RecordingError(f"There is no branch {branch!r}: {place} has {known}")
+        return found
+
+    def rows(self, since: int = 0) -> Sequence[Row]:
+        """Return the steps after number `since`, one row each."""
+        self._read()
+        rows = list(self._rows.values())[since:]
+        return [convert(self.clean(each), Row) for each in rows] if self._masks else rows
+
+    def _read(self) -> None:
+        """Add the steps that are new since the last call."""
+        with without_collector():
+            for step in self._recording.steps[len(self._rows) :]:
+                row = create_row(step)
+                self._rows[step.number] = row
+                self._figures.add(step, row)
+
+    def step(self, number: int, *, formats: bool = True) -> dict[str, Any]:
+        """Return everything about a step but its files; with `formats`, Markdown as nodes."""
         record = self._recording.step(number)
         change = record.messages
-        details = dict(record.details)
         command = step_command(record)
-        if command is not None and command.styled:
-            details |= {
-                "output": self._output(command.styled),
-                "command": replace(command, styled=""),
-            }
-        return self.clean(
-            _row(record)
-            | {
-                "details": _bounded(to_builtins(details)),
-                "messages": [] if change is None else _bounded(list(change.items)),
-                "messages_kept": None if change is None else change.start,
-                "slices": list(self._changed_slices(record)),
-                "commands": self._commands(number),
-            }
-        )
+        # its output is sent in colours
+        plain = {} if command is None else {"command": to_builtins(replace(command, styled=""))}
+        facts: dict[str, Any] = {
+            "details": bounded({**record.details, **plain}),
+            "output": find_output(record, self._mask),
+            "messages_kept": None if change is None else change.start,
+            "files": changed_files(record),
+            "slices": list(self._changed_slices(record)),
+            "commands": self.commands(str(number)),
+            "text_nodes": None,
+            "summary_nodes": None,
+        }
+        if formats and record.kind != "test":
+            facts["text_nodes"] = self._format(record.details.get("text"))
+            facts["summary_nodes"] = self._format(record.details.get("summary"))
+        messages = [] if change is None else [(number, each) for each in change.items]
+        beside = [(number, describe_beside(record))] if is_beside(record) else []
+        row = cast("dict[str, Any]", to_builtins(create_row(record)))
+        return self.clean(row | facts) | {
+            "messages": self._describe_messages(messages, formats=formats),
+            "beside": next(iter(self._describe_messages(beside)), None),
+        }
 
-    def messages(self, number: int) -> list[Any]:
-        """Return the whole conversation as it was after a step."""
-        return self.clean(_bounded(list(self._recording.messages(number))))
+    def _format(self, text: object) -> list[Any] | None:
+        return format_text(self._mask(text)) if isinstance(text, str) else None
+
+    def messages(self, number: int, first: int | None = None) -> dict[str, Any]:
+        """Return the conversation as it was after a step, from message `first` on, or its end."""
+        found = list_messages(self._recording, self._recording.ancestors(number))
+        start = max(0, len(found) - PAGE) if first is None else min(first, len(found))
+        # a result is shown with its call
+        while start and first is None and found[start][1].get("role") == "tool":
+            start -= 1
+        shown = self._describe_messages(found[start : start + PAGE])
+        return {"first": start, "total": len(found), "messages": shown}
+
+    def _describe_messages(
+        self, found: Sequence[tuple[int, Any]], *, formats: bool = True
+    ) -> list[dict[str, Any]]:
+        masks = self._masks
+        return describe_messages(
+            self._recording, found, mask=self._mask, masks=masks, formats=formats
+        )
 
     def slices(self, number: int) -> list[dict[str, Any]]:
         """Return all slices of all sessions after a step."""
@@ -118,7 +196,7 @@ class SessionView:
                     "type": name,
                     "log": each.log,
                     "count": len(each.items),
-                    "items": _bounded(each.items[-_MAX_ITEMS:]),
+                    "items": bounded(each.items[-_MAX_ITEMS:]),
                 }
                 for session in self._recording.sessions(number).values()
                 for name, each in session.slices.items()
@@ -146,7 +224,10 @@ class SessionView:
     ) -> dict[str, Any]:
         """Return what a step changed in the files, or what differs from another step."""
         if base is None:
-            base = self._recording.step(number).parent or number
+            step = self._recording.step(number)
+            base = step.parent or number
+            if not step.files:
+                return {"base": base, "step": number, **NO_CHANGES}
         found = self._recording.diff(base, number)
         if path is not None:
             found = found.only(lambda change: path in (change.path, change.source))
@@ -185,26 +266,27 @@ class SessionView:
                     break
 
     def _changed_slices(self, step: StepRecord) -> Iterator[dict[str, Any]]:
-        before: Mapping[UUID, StoredSession] = (
-            {} if step.parent is None else self._recording.sessions(step.parent)
-        )
-        now = self._recording.sessions(step.number)
-        found = ((*each, now[each[0]].slices[each[1]]) for each in step.changed_slices())
-        for session_id, name, keep, each in sorted(found, key=lambda change: change[3].log):
-            known = before.get(session_id)
-            old = known.slices[name].items if known and name in known.slices else ()
+        changed = list(step.changed_slices())
+        if not changed:
+            return
+        values = self._recording.session_values
+        before: Mapping[str, Any] = {} if step.parent is None else values(step.parent)
+        now = values(step.number)
+        found = ((*each, *_find_slice(now, *each[:2])) for each in changed)
+        for session_id, name, keep, is_log, items in sorted(found, key=lambda each: each[3]):
+            old = _find_slice(before, session_id, name)[1]
             yield {
                 "session": str(session_id),
                 "type": name,
-                "log": each.log,
+                "log": is_log,
                 "before": len(old),
-                "after": len(each.items),
+                "after": len(items),
                 "kept": keep,
-                "removed": _bounded(old[keep:][-_MAX_ITEMS:]),
-                "added": _bounded(each.items[keep:][-_MAX_ITEMS:]),
+                "removed": bounded(old[keep:][-_MAX_ITEMS:]),
+                "added": bounded(items[keep:][-_MAX_ITEMS:]),
             }
 
-    def _commands(self, number: int) -> list[dict[str, str]]:
+    def commands(self, number: str) -> list[dict[str, str]]:
         """Return the commands that begin at a step."""
         main = self._session.files.main
         place = shlex.quote(main.name if self._masks else str(main))
@@ -218,11 +300,6 @@ class SessionView:
             )
         ]
 
-    def _output(self, styled: str) -> list[Token]:
-        """Return output in its colours; without them if a secret in it has to be masked."""
-        text = strip_escapes(styled)
-        return highlight_output(styled) if self.clean(text) == text else []
-
     def clean(self, value: Any) -> Any:
         """Return a value as JSON values, masked if that is wanted."""
         plain = to_builtins(value)
@@ -232,7 +309,7 @@ class SessionView:
 def compare(first: SessionView, second: SessionView, ends: tuple[int, int]) -> dict[str, Any]:
     """Return two runs side by side: their steps, aligned, and the files that differ."""
     left, right = (
-        [view.recording.step(each) for each in _chain(view.recording, end)]
+        [view.recording.step(each) for each in view.recording.ancestors(end)]
         for view, end in zip((first, second), ends, strict=True)
     )
     keys = [[(each.kind, each.title) for each in side] for side in (left, right)]
@@ -242,7 +319,7 @@ def compare(first: SessionView, second: SessionView, ends: tuple[int, int]) -> d
     sides = first.recording.files(ends[0]), second.recording.files(ends[1])
     titles = [{str(each.number): describe_step(each) for each in side} for side in (left, right)]
     return {
-        "sessions": [first.summary(), second.summary()],
+        "sessions": [first.figures(ends[0]), second.figures(ends[1])],
         "ends": list(ends),
         "pairs": pairs,
         "titles": titles,
@@ -259,15 +336,6 @@ def list_tree(files: ReadableFilesystem) -> dict[str, Any]:
             break
     entries.sort()
     return {"entries": entries[:MAX_ENTRIES], "truncated": len(entries) > MAX_ENTRIES}
-
-
-def _chain(recording: Recording, number: int) -> list[int]:
-    chain: list[int] = []
-    current: int | None = number
-    while current is not None:
-        chain.append(current)
-        current = recording.step(current).parent
-    return chain[::-1]
 
 
 def _align(
@@ -289,60 +357,16 @@ def _outcome(step: StepRecord) -> tuple[object, ...]:
 _OUTCOME = ("tool", "params", "success", "result_message", "error", "text")
 
 
-def _row(step: StepRecord) -> dict[str, Any]:
-    """Return a step as a row of the list."""
-    details = step.details
-    paths = [] if step.parent is None else list(step.paths)
-    command = step_command(step)
-    return {
-        "n": step.number,
-        "parent": step.parent,
-        "kind": step.kind,
-        "title": describe_step(step),
-        "at": step.created_at,
-        "branch": step.branch,
-        "ok": step.success,
-        "rolled_back": step.kind == "tool" and not step.success,
-        "command": None if command is None else str(command),
-        "command_failed": command is not None and command.failed,
-        "ms": step.duration_ms,
-        "actor": step.actor,
-        "undoes": step.undoes,
-        "client": step.client,
-        "tokens": details.get("usage"),
-        "cost": details.get("cost"),
-        "tool": details.get("tool"),
-        "paths": paths[:_MAX_PATHS],
-        "changes": len(paths),
-    }
-
-
-def _total_tokens(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the tokens of all model answers and summaries; without any, those of the prompts."""
-    found = {kind: [each["tokens"] for each in rows if each["kind"] == kind] for kind in _COUNTED}
-    usages = [*found["model"], *found["context"]] or found["end"]
-    return {
-        name: sum(int(each.get(name) or 0) for each in usages if each)
-        for name in ("input_tokens", "output_tokens", "cached_tokens")
-    }
-
-
-_COUNTED = ("model", "context", "end")
-
-
-def _total(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    found = [each[name] for each in rows if isinstance(each[name], int | float)]
-    return sum(found) if found else None
-
-
-def _find_model(steps: Iterable[StepRecord]) -> str | None:
-    found = (each.details.get("model") for each in steps)
-    return next((str(each) for each in found if each), None)
-
-
-def _find_task(steps: Iterable[StepRecord]) -> str:
-    """Return the first request of the user."""
-    return next((each for each in map(step_request, steps) if each), "")
+def _find_slice(
+    sessions: Mapping[str, Any], session_id: UUID, name: str
+) -> tuple[bool, Sequence[Any]]:
+    """Return whether a slice is a log, and its items; none if it is not there."""
+    found: Any = sessions
+    for key in (str(session_id), "slices", name):
+        found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
+    given = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    items = given.get("items")
+    return bool(given.get("log")), cast("Sequence[Any]", items if isinstance(items, list) else ())
 
 
 def _paths(files: ReadableFilesystem) -> Iterator[str]:
@@ -367,15 +391,3 @@ def _excerpt(text: str, at: int) -> str:
     end = at + 2 * _EXCERPT
     cut = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
-
-
-def _bounded(value: Any) -> Any:
-    """Return a JSON value whose strings are not too long to show."""
-    if isinstance(value, str):
-        left = len(value) - _MAX_STRING
-        return value if left <= 0 else f"{value[:_MAX_STRING]}\n… {left:,} more characters"
-    if isinstance(value, Mapping):
-        return {str(key): _bounded(each) for key, each in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_bounded(each) for each in cast("Sequence[Any]", value)]
-    return value

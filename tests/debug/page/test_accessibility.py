@@ -10,6 +10,7 @@ from tests.debug.page.conftest import OpenPage
 pytestmark = pytest.mark.slow
 
 VIEWS = [
+    "",
     "#step=5",
     "#step=6",
     "#step=5&view=diff",

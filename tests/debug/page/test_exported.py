@@ -19,7 +19,10 @@ def exported(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_exported_file_shows_steps_changes_and_state(open_page: OpenPage, exported: Path):
     page = open_page(exported)
-    expect(page.locator("a.row")).to_have_count(9)
+    expect(page.locator("a.row")).to_have_count(7)
+    expect(page.locator(".card", has_text="Outcome")).to_contain_text("✓ Done")
+    expect(page.locator(".changes .letter")).to_have_text(["D", "M", "A"])
+    expect(page.locator(".message")).to_have_count(8)
     for fragment, selector, text in (
         ("#step=5", ".fields", "new_string"),
         ("#step=5&view=diff", ".diff tr.plus", "dear "),
@@ -78,11 +81,12 @@ def test_a_command_that_failed_is_told_from_one_that_passed(
     export_page(SnapshotStore(record_commands(tmp_path)).session(), target)
     page = open_page(target)
     rows = page.locator("a.row")
-    expect(rows.nth(2).locator(".mark.bad")).to_have_text("✗ exit 1")
-    expect(rows.nth(3).locator(".mark.bad")).to_have_text("✗ timed out")
-    expect(rows.nth(6)).to_contain_text("exit 0")
-    expect(rows.nth(6).locator(".mark.bad")).to_have_count(0)
-    expect(page.locator(".summary")).to_contain_text("3 calls · 2 commands failed")
+    expect(rows.nth(1).locator(".mark.bad")).to_have_text("✗ exit 1")
+    expect(rows.nth(2).locator(".mark.bad")).to_have_text("✗ timed out")
+    expect(rows.nth(5)).to_contain_text("exit 0")
+    expect(rows.nth(5).locator(".mark.bad")).to_have_count(0)
+    expect(page.locator(".card", has_text="Calls")).to_contain_text("3 calls2 commands failed")
+    expect(page.locator(".card", has_text="Tests")).to_contain_text("✓ Passedpytest -q, after 1")
     page.goto(target.as_uri() + "#step=3")
     expect(page.locator(".stephead")).to_contain_text("✗ command failed (exit 1)")
     page.locator(".filters button", has_text="Failed").click()

@@ -55,6 +55,29 @@ _TEMPLATES = [
     "hasOwnProperty",
     "#step=1&view={}",
 ]
+# what a renderer of Markdown may turn into a link, a picture or an element
+_MARKDOWN = [
+    "[x](javascript:{})",
+    "[x](JaVaScRiPt:{})",
+    "[x]( &#106;avascript:{})",
+    "[x](data:text/html,<script>{}</script>)",
+    "[x](vbscript:{})",
+    "[x](file:///etc/passwd)",
+    "[x](//example.org/{})",
+    "<javascript:{}>",
+    "![x](javascript:{})",
+    "![x](https://example.org/x.png?{})",
+    "[x]: javascript:{}\n[x]",
+    '[x](https://example.org/"onmouseover={})',
+    '[x](https://example.org ""onmouseover={}")',
+    "```<img src=x onerror={}>\n<img src=x onerror={}>\n```",
+    '```"onmouseover={}\n```',
+    "|<img src=x onerror={}>|\n|-|\n|<img src=x onerror={}>|",
+    "# <script>{}</script>",
+    "> <iframe src=javascript:{}>",
+    "\x1b[31;1m<img src=x onerror={}>\x1b[0m",
+    "\x1b]8;;javascript:{}\x07x\x1b]8;;\x07",
+]
 _VARIANTS = [
     lambda text: text,
     str.upper,
@@ -82,22 +105,24 @@ def _record(path: Path) -> None:
             files.write("all.md", "\n".join(CORPUS[: number + 1]))
         recorded.call(text, text, success=number % 3 != 0, result=text, **{text: text})
     recorded.answer("\n".join(CORPUS), *CORPUS[:10])
+    recorded.answer("\n\n".join(each.replace("{}", _CODE) for each in _MARKDOWN))
     recorded.end("\n".join(CORPUS))
     recorded.recorder.close()
 
 
-_COUNT = """() => {
+_COUNT = r"""() => {
     const all = [...document.querySelectorAll("#app *")];
     const active = "script,iframe,object,embed,base,meta,link,style,form,video,math,template"
         + ",marquee,body,animate";
     const links = [...document.querySelectorAll("#app a")];
     const pictures = [...document.querySelectorAll("#app img")];
+    const inert = /^(#|\/api\/|https?:|mailto:)/;
     const handlers = (each) => [...each.attributes].some((one) => one.name.startsWith("on"));
     return {
         hacked: window.hacked ?? window.HACKED ?? null,
         active: all.filter((each) => each.matches(active)).length,
         handlers: all.filter(handlers).length,
-        links: links.filter((each) => /^(javascript|data):/i.test(each.href)).length,
+        links: links.filter((each) => !inert.test(each.getAttribute("href"))).length,
         pictures: pictures.filter((each) => !each.classList.contains("picture")).length,
     };
 }"""
@@ -107,8 +132,8 @@ _NOTHING = {"hacked": None, "active": 0, "handlers": 0, "links": 0, "pictures": 
 def _visit(page: Page, fragments: list[str]) -> None:
     base = page.url.partition("#")[0]
     for each in fragments:
-        page.goto(base + each)
-        page.wait_for_function("document.querySelector('.stephead, .sessions') !== null")
+        page.goto(base + (each or "#"))
+        page.locator(".stephead, .runhead").first.wait_for()
         assert page.evaluate(_COUNT) == _NOTHING, each
 
 
@@ -121,14 +146,14 @@ def test_a_hostile_recording_is_inert(
     open_page: OpenPage, tmp_path: Path, serving: Callable[[Path], Any]
 ):
     _record(tmp_path / "hostile.timeline")
-    last = len(CORPUS) + 4
+    last = len(CORPUS) + 5
     views = [
         f"#step={step}&view={view}"
         for step in (2, 3, 13, last - 1, last)
         for view in ("step", "diff", "state", "talk", "use")
     ]
     files = ["all.md", "picture.svg", "content/0.html", "content/10.html"]
-    views += [f"#step=1&view=files&file={each}" for each in files]
+    views += ["", *(f"#step=1&view=files&file={each}" for each in files)]
     with serving(tmp_path / "hostile.timeline") as client:
         page = open_page(client)
         _visit(page, views)
@@ -152,5 +177,11 @@ def test_a_hostile_export_is_inert(open_page: OpenPage, tmp_path: Path):
     page = open_page(tmp_path / "hostile.html")
     _visit(
         page,
-        ["#step=2", "#step=3&view=talk", "#step=13&view=diff", "#step=1&view=files&file=all.md"],
+        [
+            "",
+            "#step=2",
+            "#step=3&view=talk",
+            "#step=13&view=diff",
+            "#step=1&view=files&file=all.md",
+        ],
     )

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.debug.conftest import Client
 from tests.debug.page.conftest import OpenPage, wait_for_text
-from tests.debug.recordings import Recorded, record, workspace
+from tests.debug.recordings import Recorded, record, record_conversation, workspace
 from weakincentives.debug import SnapshotStore, export_page
 from weakincentives.filesystem import ArchiveFilesystem
 from weakincentives.runtime.session import Session
@@ -33,13 +33,12 @@ def _select(page: Page, number: int) -> None:
 def test_the_steps_are_listed_with_kind_time_and_tokens(open_page: OpenPage, client: Client):
     page = open_page(client)
     rows = page.locator("a.row")
-    expect(rows).to_have_count(9)
-    expect(rows.nth(2)).to_contain_text("model")
-    expect(rows.nth(2)).to_contain_text("1.5 s · 1,234 tok")
-    expect(rows.nth(4)).to_contain_text("edit_file app.py")
-    expect(rows.nth(4)).to_contain_text("3 files")
-    expect(page.locator(".summary")).to_contain_text("Make the greeting kind.")
-    expect(page.locator(".summary")).to_contain_text("9 steps · 4 calls · 1 failed · 2,468 tokens")
+    expect(rows).to_have_count(7)  # neither the beginning nor the end
+    expect(rows.nth(1)).to_contain_text("model")
+    expect(rows.nth(1)).to_contain_text("1.5 s · 1,234 tok")
+    expect(rows.nth(3)).to_contain_text("edit_file app.py")
+    expect(rows.nth(3)).to_contain_text("2 files")
+    assert page.locator(".rows li").first.get_attribute("aria-setsize") == "7"
 
 
 def test_a_rolled_back_call_is_shown_as_such(open_page: OpenPage, client: Client):
@@ -51,12 +50,86 @@ def test_a_rolled_back_call_is_shown_as_such(open_page: OpenPage, client: Client
     expect(page.locator("pre.bad")).to_have_text("Not permitted")
 
 
-def test_the_newest_step_is_open_at_first_and_the_address_has_no_token(
+def test_the_page_opens_on_a_summary_and_the_address_has_no_token(
     open_page: OpenPage, client: Client
 ):
     page = open_page(client)
-    assert _step(page) == 9
     assert "token" not in page.url
+    expect(page.locator(".runhead h2")).to_have_text("Make the greeting kind.")
+    for title, text in (
+        ("Outcome", "✓ Done"),
+        ("Calls", "4 calls1 rolled back"),
+        ("Tokens", "2,4682,400 in, 68 out"),
+        ("Model", "a-model"),
+    ):
+        expect(page.locator(".card", has_text=title).first).to_contain_text(text)
+    expect(page.locator(".answer")).to_contain_text("The greeting is kind now.")
+    changes = page.locator(".changes details.change")
+    expect(changes.locator("summary .letter")).to_have_text(["D", "M", "A"])
+    expect(page.locator(".home")).to_have_attribute("aria-current", "true")
+    page.locator(".role-tool .stepnumber", has_text="#5").click()
+    expect(page.locator(".stephead .number")).to_have_text("#5")
+    page.keyboard.press("0")
+    expect(page.locator(".runhead h2")).to_be_visible()
+
+
+def test_the_conversation_is_read_like_a_text(
+    open_page: OpenPage, tmp_path: Path, serving: Callable[[Path], Any]
+):
+    with serving(record_conversation(tmp_path)) as client:
+        page = open_page(client)
+        messages = page.locator(".message")
+        expect(messages.locator(".role:visible")).to_have_text(
+            ["System prompt 3 words", "User#2", "Model#3", "Model#8"]
+        )
+        expect(page.locator(".role-system .prose")).to_be_hidden()
+        said = page.locator(".role-assistant .prose").first
+        expect(said.locator("li strong")).to_have_text("one")
+        expect(said.locator("pre .t-k")).to_have_text("return")
+        expect(said.locator("td")).to_have_text(["1"])
+        assert said.locator("a").evaluate_all("all => all.map(each => each.href)") == [
+            "https://example.org/",
+            "https://example.org/",  # that of the picture, which is not loaded
+        ]
+        expect(said).to_contain_text("script](javascript:alert(1)) [file](file:///etc/passwd)")
+        call = page.locator(".role-tool").first
+        expect(call.locator(".line")).to_contain_text("shell_executepytest -q --color=yes")
+        expect(call.locator(".line")).to_contain_text("failed (exit 1)")
+        expect(call.locator("pre .t-red.t-bold")).to_have_text("FAILED")
+        expect(call.locator("pre")).to_have_text("FAILED test_mean\nplain <b>")
+        long = page.locator(".role-tool").nth(1)
+        expect(long.locator(".line")).to_contain_text("read_filelong.txt  limit: 30")
+        long.get_by_role("button", name="Show all 30 lines").click()
+        expect(long.locator("pre.clipped")).to_have_count(0)
+        patch = page.locator(".role-tool").nth(2)
+        expect(patch.locator("pre .plus")).to_have_text("+new")
+        tests = page.locator(".role-note")
+        expect(tests.locator(".line")).to_contain_text("testmake checkfailed (exit 2)")
+        expect(page.locator(".card", has_text="Tests")).to_contain_text("✗ Failedmake check")
+
+
+def test_a_long_conversation_comes_in_pages(
+    open_page: OpenPage, tmp_path: Path, serving: Callable[[Path], Any]
+):
+    recorded = Recorded(tmp_path / "long.timeline", workspace())
+    recorded.begin("Count.")
+    for number in range(260):
+        recorded.answer(f"This is {number}.")
+    recorded.recorder.close()
+    with serving(tmp_path / "long.timeline") as client:
+        page = open_page(client)
+        expect(page.locator(".message")).to_have_count(200)
+        page.get_by_role("button", name="Later messages (62)").click()
+        expect(page.locator(".message").last).to_contain_text("This is 259.")
+        page.goto(page.url.partition("#")[0] + "#step=262&view=talk")
+        expect(page.locator(".message.new")).to_contain_text("This is 259.")
+        page.get_by_role("button", name="Earlier messages (62)").click()
+        expect(page.locator(".message")).to_have_count(262)
+        # only the rows near those that are seen exist
+        assert page.locator("a.row").count() < 60
+        expect(page.locator('a.row[aria-current="true"]')).to_contain_text("This is 259.")
+        page.locator(".steps").evaluate("each => { each.scrollTop = 0 }")
+        expect(page.locator('a.row[data-step="2"]')).to_be_visible()
 
 
 def test_a_call_shows_parameters_result_and_changes(open_page: OpenPage, client: Client):
@@ -69,7 +142,7 @@ def test_a_call_shows_parameters_result_and_changes(open_page: OpenPage, client:
 
 def test_steps_can_be_filtered(open_page: OpenPage, client: Client):
     page = open_page(client)
-    for label, number in (("Calls", 4), ("Changes", 2), ("Failed", 1), ("All", 9)):
+    for label, number in (("Calls", 4), ("Changes", 2), ("Failed", 1), ("All", 7)):
         page.locator(".filters button", has_text=re.compile(f"^{label}")).click()
         expect(page.locator("a.row")).to_have_count(number)
 
@@ -197,7 +270,17 @@ def test_the_conversation_so_far_with_what_is_new(open_page: OpenPage, client: C
     page = open_page(client, "#step=5&view=talk")
     expect(page.locator(".message")).to_have_count(5)
     expect(page.locator(".message.new")).to_have_count(1)
+    expect(page.locator(".message.new .facts")).to_contain_text("M A docs/new.md")
     expect(page.locator(".role-user")).to_contain_text("Make the greeting kind.")
+
+
+def test_a_new_file_is_added_in_the_tree_and_in_the_changes(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=files&file=docs/new.md")
+    tree = page.locator(".tree a.changed")
+    expect(tree.filter(has_text="new.md").locator(".letter")).to_have_text("A")
+    expect(tree.filter(has_text="app.py").locator(".letter")).to_have_text("M")
+    page.keyboard.press("2")
+    expect(page.locator(".change summary .letter")).to_have_text(["M", "A"])
 
 
 def test_the_commands_of_a_step_can_be_copied(open_page: OpenPage, client: Client):
@@ -238,6 +321,7 @@ def test_the_keyboard_walks_through_steps_and_views(open_page: OpenPage, client:
         ("n", 7),
         ("p", 5),
         ("G", 9),
+        ("k", 8),
         ("g", 1),
     ):
         page.keyboard.press(key)
@@ -306,8 +390,9 @@ def test_only_the_first_step_is_where_the_recording_began(open_page: OpenPage, t
         (10, "resume", "Recording continued"),
         (recorder.last, "undo", "Undo"),
     ):
-        expect(page.locator(f'a.row[data-step="{number}"] .kind')).to_have_text(label)
-        _select(page, number)
+        row = page.locator(f'a.row[data-step="{number}"] .kind')
+        expect(row).to_have_text([] if label == "start" else [label])
+        page.goto(f"{exported.as_uri()}#step={number}")
         expect(page.locator(".stephead .kind")).to_have_text(heading)
 
 
@@ -316,7 +401,7 @@ def test_branches_are_drawn_as_a_tree(
 ):
     with serving(branched) as client:
         page = open_page(client, "#step=4")
-        expect(page.locator(".graph circle")).to_have_count(11)
+        expect(page.locator(".graph circle")).to_have_count(8)
         columns = page.eval_on_selector_all(
             ".graph circle", "all => new Set(all.map(each => each.getAttribute('cx'))).size"
         )
@@ -324,20 +409,30 @@ def test_branches_are_drawn_as_a_tree(
         expect(page.locator("a.row .tag")).to_have_text("other")
         expect(page.locator(".stephead")).to_contain_text("2 branches begin here: #5 #10 other")
         page.locator(".picker").get_by_role("link", name="Compare").click()
+        expect(page.locator(".stephead h2")).to_have_text("Two branches compared")
+        expect(page.locator(".figures thead th")).to_have_text(["main", "other"])
+        calls = page.locator(".figures tr", has_text="Tool calls").locator("td")
+        expect(calls).to_have_text(["4", "2"])
         expect(page.locator(".pairs .differs").first).to_be_visible()
         expect(page.locator(".compare")).to_contain_text("Final files")
+        options = page.locator(".stephead select").first.locator("option")
+        expect(options).to_have_text(["branches@main", "branches@other"])
+        page.locator(".home").click()
+        expect(page.locator(".branches [aria-current]")).to_have_text("other")
+        page.locator(".branches a", has_text="main").click()
+        expect(page.locator(".card", has_text="Calls")).to_contain_text("4 calls")
 
 
 def test_a_folder_lists_its_sessions_and_compares_two(open_page: OpenPage, folder_client: Client):
     page = open_page(folder_client)
     expect(page.locator(".sessions tbody tr")).to_have_count(2)
     page.locator(".sessions").get_by_role("link", name="first").click()
-    expect(page.locator(".stephead .number")).to_have_text("#9")
+    expect(page.locator(".runhead")).to_be_visible()
     page.get_by_role("link", name="Compare").click()
     expect(page.locator(".figures")).to_contain_text("Tool calls")
     expect(page.locator(".pairs tr.same").first).to_contain_text("#1 recording began")
     page.get_by_label("Session").select_option("branches")
-    expect(page.locator("a.row")).to_have_count(11)
+    expect(page.locator("a.row")).to_have_count(8)
 
 
 def test_a_running_session_is_followed(
@@ -346,16 +441,21 @@ def test_a_running_session_is_followed(
     recorded = Recorded(tmp_path / "live.timeline", workspace())
     with serving(tmp_path / "live.timeline") as client:
         page = open_page(client)
-        expect(page.locator("a.row")).to_have_count(1)
+        expect(page.locator(".state.running")).to_have_text("Running")
+        recorded.begin("Read.")
         recorded.call("read_file", "app.py", result="seen while it ran")
         expect(page.locator("a.row")).to_have_count(2)
-        expect(page.locator("pre.text")).to_have_text("seen while it ran")
+        expect(page.locator(".message pre.text")).to_have_text("seen while it ran")
         expect(page.locator(".live")).to_have_text("live")
+        page.keyboard.press("G")
+        wait_for_text(page, ".stephead .number", "#3")
+        recorded.call("read_file", "app.py", result="seen later")
+        wait_for_text(page, ".stephead .number", "#4")
         page.keyboard.press("k")
-        wait_for_text(page, ".stephead .number", "#1")
+        wait_for_text(page, ".stephead .number", "#3")
         recorded.call("read_file", "app.py")
-        expect(page.locator("a.row")).to_have_count(3)
-        assert _step(page) == 1
+        expect(page.locator("a.row")).to_have_count(4)
+        assert _step(page) == 3
     recorded.recorder.close()
 
 
@@ -374,4 +474,6 @@ def test_a_wrong_address_says_so(open_page: OpenPage, client: Client):
     page = open_page(client, "#step=5&view=files&file=nothing.py")
     expect(page.locator(".viewer")).to_contain_text("No such file")
     page = open_page(client, "#step=xyz&view=%%%&file=%")
-    assert _step(page) == 9
+    expect(page.locator(".runhead")).to_be_visible()
+    page = open_page(client, "#branch=nothing")
+    expect(page.locator("#detail")).to_contain_text("There is no branch 'nothing'")

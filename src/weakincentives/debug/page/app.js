@@ -1,13 +1,14 @@
 // The page: its frame, what is shown for an address, and new steps of a session that still runs.
 
-import { compareView, leaves } from "./compare.js";
+import { compareView } from "./compare.js";
 import { address, isOffline, loadSessions, loadSteps } from "./data.js";
 import { h, recall, remember, replace } from "./dom.js";
-import { compact, count, duration, money, tokenCount, visible } from "./format.js";
+import { visible } from "./format.js";
 import { helpDialog, listenToKeys } from "./keys.js";
 import { VIEWS, currentRoute, formatRoute, go, link } from "./route.js";
 import { SearchPanel } from "./search.js";
 import { stepView } from "./step.js";
+import { summaryView } from "./summary.js";
 import { StepList } from "./timeline.js";
 
 const POLL = 1500;
@@ -16,7 +17,7 @@ const LIVE = 10_000;
 const list = new StepList();
 const detail = h("main", { id: "detail", tabindex: -1 });
 const searchPanel = new SearchPanel(() => detail.focus());
-const summary = h("div", { class: "summary" });
+const title = h("div", { class: "task" });
 const picker = h("div", { class: "picker" });
 const problem = h("p", { class: "problem", role: "status", hidden: true });
 const help = helpDialog();
@@ -24,6 +25,7 @@ let steps = [];
 let sessions = [];
 let shownSession;
 let rendering = 0;
+let page = null; // what is shown
 let grewAt = 0;
 
 function frame() {
@@ -33,7 +35,7 @@ function frame() {
   replace(
     document.getElementById("app"),
     h("a", { class: "skip", href: "#detail", onclick: (event) => (event.preventDefault(), detail.focus()) }, "Skip to the step"),
-    h("header", { class: "top" }, h("h1", {}, "wink debug"), picker, summary, h("div", { class: "tools" }, searchPanel.input, themeButton, helpButton)),
+    h("header", { class: "top" }, h("h1", {}, "wink debug"), title, picker, h("div", { class: "tools" }, searchPanel.input, themeButton, helpButton)),
     problem,
     h("div", { class: "columns" }, h("div", { class: "side" }, searchPanel.results, list.element), h("div", { class: "center" }, back, detail)),
     help
@@ -60,59 +62,71 @@ async function render() {
   const route = currentRoute();
   if (route.session !== shownSession) await openSession(route.session);
   if (number !== rendering) return;
+  // the address may name a step that the list does not have yet
+  if (route.step !== undefined && route.a === undefined) await reading;
   let body;
   try {
     if (route.a !== undefined && route.b !== undefined) body = await compareView(route, steps);
     else if (route.step !== undefined) body = await stepView(route, steps);
-    else body = sessionList();
+    else if (isChoosing(route)) body = sessionList();
+    else body = await summaryView(route);
   } catch (error) {
     body = h("p", { class: "empty", role: "alert" }, `This cannot be shown: ${error.message}`);
   }
   if (number !== rendering) return; // something newer is being shown
-  const isChoosing = route.session === undefined && sessions.length > 1;
-  document.body.classList.toggle("reading", route.step !== undefined || route.a !== undefined || isChoosing);
+  document.body.classList.add("reading");
+  document.body.classList.toggle("at-home", "grow" in body);
+  page = body;
   replace(detail, body);
   list.mark();
   searchPanel.close();
   const opened = route.file === undefined ? null : detail.querySelector("details.change[open]");
   if (opened) opened.scrollIntoView({ block: "start" });
-  else if (!route.line) detail.scrollTop = 0;
+  else if (!route.line) detail.parentElement.scrollTop = 0;
   document.title = route.step ? `Step ${route.step} · wink debug` : "wink debug";
 }
 
-async function openSession(name, listing) {
+// Several sessions, and none of them is chosen.
+function isChoosing(route) {
+  return route.session === undefined && sessions.length > 1;
+}
+
+// The steps arrive while the summary is shown.
+let reading = Promise.resolve();
+
+async function openSession(name) {
   shownSession = name;
+  steps = [];
+  sessions = await loadSessions();
+  showTitle(sessions.find((each) => each.name === (name ?? sessions[0]?.name)) ?? {});
+  reading = readSteps(name);
+  reading.catch(showProblem);
+}
+
+async function readSteps(name) {
   const answer = await loadSteps();
-  if (listing) sessions = await listing;
+  if (name !== shownSession) return;
   steps = answer.steps;
   list.show(steps);
-  showSummary(answer.session);
-  renderPicker(answer.session.name);
+  showTitle(answer.session);
+  document.body.dataset.listed = "yes";
 }
 
-function showSummary(session) {
-  const cost = session.cost === null || session.cost === undefined ? "" : money(session.cost);
-  const facts = [
-    count(session.steps, "step"),
-    count(session.tool_calls, "call"),
-    session.failed_calls ? `${session.failed_calls} failed` : "",
-    session.failed_commands ? `${count(session.failed_commands, "command")} failed` : "",
-    tokenCount(session.tokens) ? `${compact(tokenCount(session.tokens))} tokens` : "",
-    cost,
-    duration(new Date(session.ended_at) - new Date(session.started_at)),
-  ];
+function showTitle(session) {
   const live = Date.now() - grewAt < LIVE ? h("span", { class: "live", role: "status" }, "live") : null;
-  replace(summary, h("span", { class: "task" }, visible(session.task || session.name)), h("span", { class: "facts" }, facts.filter(Boolean).join(" · ")), live);
+  const home = formatRoute({ session: currentRoute().session });
+  replace(title, h("a", { href: home || "#", title: "Summary of the run" }, visible(session.task || session.name || "")), live);
   problem.hidden = !session.problem;
   problem.textContent = session.problem ? visible(session.problem) : "";
+  renderPicker(session);
 }
 
-function renderPicker(current) {
+function renderPicker({ name: current, branches = {} }) {
   const choose = (event) => (location.hash = formatRoute({ session: event.target.value }));
   const options = sessions.map((each) => h("option", { value: each.name, selected: each.name === current }, visible(each.name)));
   const others = sessions.filter((each) => each.name !== current);
-  const ends = leaves(steps);
-  const pair = others.length ? [current, others[0].name] : ends.length > 1 ? ends.slice(-2).map((end) => `${current}@${end}`) : null;
+  const names = Object.entries(branches).sort((a, b) => a[1] - b[1]).map(([branch]) => `${current}@${branch}`);
+  const pair = names.length > 1 ? names.slice(-2) : others.length ? [current, others[0].name] : null;
   replace(
     picker,
     sessions.length > 1 ? h("select", { "aria-label": "Session", onchange: choose }, options) : null,
@@ -126,7 +140,7 @@ function sessionList() {
     h(
       "tr",
       {},
-      h("th", { scope: "row" }, h("a", { href: formatRoute({ session: each.name, step: each.steps || undefined }) }, visible(each.name))),
+      h("th", { scope: "row" }, h("a", { href: formatRoute({ session: each.name }) }, visible(each.name))),
       h("td", {}, visible(each.task ?? "")),
       h("td", {}, each.steps),
       h("td", {}, each.model ? visible(each.model) : ""),
@@ -143,6 +157,7 @@ function sessionList() {
 
 async function poll() {
   if (document.hidden || shownSession !== currentRoute().session) return;
+  await reading;
   const before = steps.length;
   const session = shownSession;
   const answer = await loadSteps(before);
@@ -154,22 +169,27 @@ async function poll() {
     list.show(steps);
     if (wasLast) go({ step: steps.length, file: null, base: null }, { silently: true });
     if (wasLast) render();
+    else await page?.grow?.();
   }
-  showSummary(answer.session);
+  showTitle(answer.session);
+}
+
+function showProblem(error) {
+  problem.hidden = false;
+  problem.textContent = `The server does not answer: ${error.message}`;
 }
 
 async function keepPolling() {
   try {
     await poll();
   } catch (error) {
-    problem.hidden = false;
-    problem.textContent = `The server does not answer: ${error.message}`;
+    showProblem(error);
   }
   setTimeout(keepPolling, POLL);
 }
 
 function move(distance) {
-  const step = currentRoute().step ?? 1;
+  const step = currentRoute().step ?? 0;
   go({ step: list.neighbour(step, distance), file: null, base: null });
 }
 
@@ -181,6 +201,7 @@ function moveToChange(direction) {
 }
 
 function turn(distance) {
+  if (currentRoute().step === undefined) return;
   const at = VIEWS.indexOf(currentRoute().view ?? "step");
   go({ view: VIEWS[(at + distance + VIEWS.length) % VIEWS.length], file: undefined, base: null });
 }
@@ -193,6 +214,7 @@ const actions = {
   n: () => moveToChange(1),
   p: () => moveToChange(-1),
   g: () => go({ step: 1, file: null, base: null }),
+  0: () => go({ step: null, view: undefined, file: null, base: null }),
   G: () => go({ step: steps.length, file: null, base: null }),
   l: () => turn(1),
   ArrowRight: () => turn(1),
@@ -204,15 +226,12 @@ const actions = {
   "?": () => help.showModal(),
   Escape: () => searchPanel.close(),
 };
-VIEWS.forEach((view, index) => (actions[String(index + 1)] = () => go({ view, file: undefined, base: null })));
+VIEWS.forEach((view, index) => (actions[String(index + 1)] = () => currentRoute().step && go({ view, file: undefined, base: null })));
 
 async function start() {
   setTheme(recall("theme", matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
   frame();
-  const route = currentRoute();
-  const listing = loadSessions();
-  await openSession(route.session, listing);
-  if (route.step === undefined && route.a === undefined && sessions.length === 1) go({ step: steps.length }, { silently: true });
+  await openSession(currentRoute().session);
   listenToKeys(actions);
   addEventListener("hashchange", render);
   await render();

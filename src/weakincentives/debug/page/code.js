@@ -4,55 +4,24 @@ import { h } from "./dom.js";
 import { count, size, visible, visiblePath } from "./format.js";
 import { link } from "./route.js";
 
-export function tokens(line, marked = []) {
+// `marks` are where what changed in the line begins and ends, counted in characters.
+export function tokens(line, marks = []) {
   let at = 0;
-  return line.flatMap(([name, text]) => {
-    const start = at;
-    at += text.length;
-    const parts = pieces(text, start, marked).map(([piece, isMarked]) =>
-      isMarked ? h("mark", {}, visible(piece).replaceAll(" ", "·").replaceAll("\t", "→\t")) : visible(piece)
-    );
-    return name ? h("span", { class: `t-${name}` }, parts) : parts;
+  return line.map(([name, text]) => {
+    const shown = marks.length ? marked(text, at, marks) : visible(text);
+    if (marks.length) at += Array.from(text).length;
+    return name ? h("span", { class: `t-${name}` }, shown) : shown;
   });
 }
 
-// The parts of a text that begins at `start` of its line, and whether each is marked.
-function pieces(text, start, marked) {
-  const bounds = marked.flat().map((each) => Math.min(Math.max(each - start, 0), text.length));
-  const cuts = [...new Set([0, ...bounds, text.length])].sort((a, b) => a - b);
-  return cuts.slice(1).map((end, index) => {
-    const first = start + cuts[index];
-    return [text.slice(cuts[index], end), marked.some(([from, to]) => from <= first && first < to)];
-  });
-}
-
-const SECOND_UNIT = /^[\udc00-\udfff]$/;
-
-// What differs in a line from the one beside it; of a line without another, the space at its end.
-function changed(line, other) {
-  const [text, old] = [line, other].map((each) => each?.tokens.map(([, part]) => part).join("") ?? "");
-  const ends = [text.length - text.trimStart().length, text.trimEnd().length];
-  if (!other) return [[ends[1], text.length]];
-  if (text.trim() === old.trim()) return [[0, ends[0]], [ends[1], text.length]];
-  const most = Math.min(text.length, old.length);
-  let [prefix, suffix] = [0, 0];
-  while (prefix < most && text[prefix] === old[prefix]) prefix++;
-  while (suffix < most - prefix && text.at(-1 - suffix) === old.at(-1 - suffix)) suffix++;
-  // a character of two units is one
-  if (SECOND_UNIT.test(text[prefix] ?? old[prefix] ?? "")) prefix--;
-  if (suffix && SECOND_UNIT.test(text.at(-suffix))) suffix--;
-  return 2 * (prefix + suffix) >= most ? [[prefix, text.length - suffix]] : [];
-}
-
-// What is marked in each line of a hunk.
-function marks(lines) {
-  const found = new Map();
-  for (const [left, right] of pairs(lines)) {
-    if (left === right) continue;
-    if (left) found.set(left, changed(left, right));
-    if (right) found.set(right, changed(right, left));
+function marked(text, at, marks) {
+  const parts = [];
+  for (const [index, each] of Array.from(text).entries()) {
+    const inside = marks.some(([start, stop]) => start <= at + index && at + index < stop);
+    if (parts.length && parts.at(-1)[1] === inside) parts.at(-1)[0] += each;
+    else parts.push([each, inside]);
   }
-  return found;
+  return parts.map(([part, inside]) => (inside ? h("mark", {}, visible(part).replaceAll(" ", "·").replaceAll("\t", "→\t")) : visible(part)));
 }
 
 export function sourceTable(lines, { first = 0, marked, onlink } = {}) {
@@ -118,38 +87,35 @@ export function counts(change) {
 const CLASSES = { "+": "plus", "-": "minus", " ": "same", "\\": "note" };
 
 function unifiedTable(change) {
-  const rows = change.hunks.flatMap((hunk) => {
-    const marked = marks(hunk.lines);
-    return [
-      h("tr", { class: "hunk" }, h("td", { colspan: 4 }, hunk.header)),
-      ...hunk.lines.map((line) =>
-        h(
-          "tr",
-          { class: CLASSES[line.sign] },
-          h("td", { class: "number" }, line.old ?? ""),
-          h("td", { class: "number" }, line.new ?? ""),
-          h("td", { class: "sign" }, line.sign === "-" ? "−" : line.sign),
-          h("td", { class: "code" }, tokens(line.tokens, marked.get(line)))
-        )
-      ),
-    ];
-  });
+  const rows = change.hunks.flatMap((hunk) => [
+    h("tr", { class: "hunk" }, h("td", { colspan: 4 }, hunk.header)),
+    ...hunk.lines.map((line) =>
+      h(
+        "tr",
+        { class: CLASSES[line.sign] },
+        h("td", { class: "number" }, line.old ?? ""),
+        h("td", { class: "number" }, line.new ?? ""),
+        h("td", { class: "sign" }, line.sign === "-" ? "−" : line.sign),
+        h("td", { class: "code" }, tokens(line.tokens, line.marks))
+      )
+    ),
+  ]);
   return h("table", { class: "source diff" }, h("tbody", {}, rows));
 }
 
 function splitTable(change) {
   const rows = change.hunks.flatMap((hunk) => [
     h("tr", { class: "hunk" }, h("td", { colspan: 4 }, hunk.header)),
-    ...pairs(hunk.lines).map(([left, right]) => h("tr", {}, half(left, "old", right), half(right, "new", left))),
+    ...pairs(hunk.lines).map(([left, right]) => h("tr", {}, half(left, "old"), half(right, "new"))),
   ]);
   const columns = ["number", "code", "number", "code"].map((name) => h("col", { class: name }));
   return h("table", { class: "source diff split" }, h("colgroup", {}, columns), h("tbody", {}, rows));
 }
 
-function half(line, side, other) {
+function half(line, side) {
   if (!line) return [h("td", { class: "number none" }), h("td", { class: "code none" })];
   const name = CLASSES[line.sign];
-  return [h("td", { class: `number ${name}` }, line[side] ?? ""), h("td", { class: `code ${name}` }, tokens(line.tokens, line === other ? [] : changed(line, other)))];
+  return [h("td", { class: `number ${name}` }, line[side] ?? ""), h("td", { class: `code ${name}` }, tokens(line.tokens, line.marks))];
 }
 
 // Removed lines stand beside the added lines that follow them.

@@ -2,6 +2,8 @@
 
 import { currentRoute, encodeQuery } from "./route.js";
 
+const PAGE = 200; // messages
+
 const stored = document.getElementById("data");
 export const isOffline = stored !== null;
 let archive = null;
@@ -36,20 +38,31 @@ export async function loadSessions() {
   return isOffline ? [(await unpack()).session] : ask("sessions");
 }
 
+// What a row leaves out.
+const DEFAULTS = { parent: null, branch: null, ok: true, rolled_back: false, command: null, command_failed: false, ms: null, undoes: null, client: null, tokens: null, cost: null, tool: null, paths: [], changes: 0 };
+
 export async function loadSteps(since = 0) {
-  if (!isOffline) return ask("steps", { since });
-  const { session, steps } = await unpack();
-  return { session, steps: steps.slice(since) };
+  const { session, steps } = isOffline ? await unpack() : await ask("steps", { since });
+  return { session, steps: (isOffline ? steps.slice(since) : steps).map((each) => ({ ...DEFAULTS, ...each })) };
+}
+
+export async function loadRun(branch) {
+  if (!isOffline) return ask("run", { branch });
+  const { runs } = await unpack();
+  return runs[branch] ?? Object.values(runs).reduce((one, other) => (other.end > one.end ? other : one));
 }
 
 export async function loadStep(number) {
-  return isOffline ? (await unpack()).details[number] : ask(`steps/${number}`);
+  if (!isOffline) return { ...DEFAULTS, ...(await ask(`steps/${number}`)) };
+  const { details, commands } = await unpack();
+  return { ...DEFAULTS, ...details[number], commands: commands.map(({ does, command }) => ({ does, command: command.replace("\u0000", number) })) };
 }
 
 export async function loadDiff(number, base) {
   if (!isOffline) return ask(`steps/${number}/diff`, { base });
-  const found = (await unpack()).diffs[number];
-  if (base !== undefined && base !== found.base) throw new Error("This file has the changes of single steps only. Use wink debug to compare any two.");
+  const { diffs, runs } = await unpack();
+  const found = base === 1 && number !== 1 ? Object.values(runs).find((each) => each.end === number)?.diff : diffs[number];
+  if (!found || (base !== undefined && base !== found.base)) throw new Error("This file has the changes of single steps only. Use wink debug to compare any two.");
   return found;
 }
 
@@ -67,13 +80,25 @@ export async function loadFile(number, path, first = 0) {
   return content ?? { path, kind: "omitted", size: found[2], permissions: "" };
 }
 
-export async function loadMessages(number) {
-  if (!isOffline) return ask(`steps/${number}/messages`);
+// A page of the conversation; without `first`, its end.
+export async function loadMessages(number, first) {
+  if (!isOffline) return ask(`steps/${number}/messages`, { first });
   const { details } = await unpack();
-  return (await chain(number)).reduce((messages, each) => {
+  const said = [];
+  const beside = [];
+  for (const each of await chain(number)) {
     const step = details[each];
-    return step.messages_kept === null ? messages : [...messages.slice(0, step.messages_kept), ...step.messages];
-  }, []);
+    if (step.messages_kept !== undefined) {
+      said.length = Math.min(said.length, step.messages_kept);
+      for (const message of step.messages) said.push(message);
+    }
+    if (step.beside) beside.push(step.beside);
+  }
+  // without a conversation, the calls of MCP clients stand for it
+  const notes = said.length ? beside.filter((each) => each.role === "note") : beside;
+  const found = notes.length ? [...said, ...notes].sort((a, b) => a.n - b.n) : said;
+  const start = Math.min(first ?? Math.max(0, found.length - PAGE), found.length);
+  return { first: start, total: found.length, messages: found.slice(start, start + PAGE) };
 }
 
 export async function loadSlices(number) {
@@ -107,13 +132,13 @@ async function searchLines(entries, wanted) {
 
 export async function loadComparison(a, b) {
   const [first, second] = [a, b].map(splitEnd);
-  return ask("compare", { a: first.name, a_step: first.step, b: second.name, b_step: second.step });
+  return ask("compare", { a: first.name, a_step: first.step, a_branch: first.branch, b: second.name, b_step: second.step, b_branch: second.branch });
 }
 
-// A run in an address is NAME or NAME@STEP.
+// A run in an address is NAME, NAME@BRANCH or NAME@STEP.
 export function splitEnd(text) {
-  const found = /^(.*)@(\d+)$/s.exec(text);
-  return found ? { name: found[1], step: Number(found[2]) } : { name: text, step: undefined };
+  const found = /^(.*)@(?:(\d+)|([A-Za-z_][\w.-]*))$/s.exec(text);
+  return found ? { name: found[1], step: found[2], branch: found[3] } : { name: text };
 }
 
 export function rawAddress(number, path) {

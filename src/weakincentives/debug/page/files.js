@@ -9,7 +9,7 @@ import { link } from "./route.js";
 export async function filesView(step, route, steps) {
   const tree = await loadTree(step.n);
   const viewer = h("div", { class: "viewer", "aria-live": "polite" });
-  const changed = new Map(step.paths.map((path) => [path, "M"]));
+  const changed = new Map(Object.entries(step.files));
   const total = tree.entries.filter((each) => each[1] === "f").length;
   const panel = h(
     "div",
@@ -58,6 +58,7 @@ function leaf(name, entry, { step, selected, changed }) {
   return h(
     "a",
     { href: link({ step, view: "files", file: entry.path }), "aria-current": selected === entry.path ? "true" : undefined, class: changed.has(entry.path) ? "changed" : undefined },
+    changed.has(entry.path) ? h("span", { class: `letter ${changed.get(entry.path)}` }, changed.get(entry.path)) : null,
     visiblePath(name),
     entry.kind === "s" || entry.kind === "l" ? h("span", { class: "quiet" }, " link") : null
   );

@@ -39,11 +39,17 @@ export function tokenCount(usage) {
 }
 
 export function compact(number) {
-  return number < 10_000 ? number.toLocaleString("en") : `${(number / 1000).toFixed(number < 100_000 ? 1 : 0)}k`;
+  if (number < 10_000) return number.toLocaleString("en");
+  return number < 1_000_000 ? `${(number / 1000).toFixed(number < 100_000 ? 1 : 0)}k` : `${(number / 1_000_000).toFixed(1)}M`;
 }
 
 export function money(cost) {
   return `$${cost.toFixed(cost < 1 ? 4 : 2)}`;
+}
+
+// Words between backticks are code; other marks of Markdown are left out of a line.
+export function inline(text, code) {
+  return visible(text.replaceAll("```", "").replaceAll("**", "")).split(/`([^`]+)`/).map((each, index) => (index % 2 && code ? code(each) : each));
 }
 
 // The characters that hide or reorder text are shown by their number: a file name must not lie.

@@ -7,6 +7,7 @@ const HELP = [
   ["k, ↑", "previous step"],
   ["n, p", "next, previous step that changed files"],
   ["g, G", "first, last step"],
+  ["0", "the summary of the run"],
   ["l, →", "next view"],
   ["h, ←", "previous view"],
   ["1 to 6", "overview, changes, files, state, conversation, use it"],

@@ -1,6 +1,6 @@
 // The address: what is shown is in the part after `#`, so every view has a link.
 
-const NAMES = ["session", "step", "view", "file", "line", "base", "a", "b"];
+const NAMES = ["session", "branch", "step", "view", "file", "line", "base", "a", "b"];
 export const VIEWS = ["step", "diff", "files", "state", "talk", "use"];
 
 // File names may have bytes that are not UTF-8. They arrive as lone surrogates, which the
@@ -60,6 +60,7 @@ export function currentRoute() {
 export function link(changes) {
   const route = { ...currentRoute(), ...changes };
   if (!("line" in changes)) delete route.line;
+  if ("step" in changes && changes.step) delete route.branch;
   if (!("a" in changes)) {
     delete route.a;
     delete route.b;

@@ -1,14 +1,16 @@
 // One step: what happened, what it changed, and what can be done from here.
 
-import { changeSections, counts, tokens } from "./code.js";
+import { changeSections, counts } from "./code.js";
 import { address, isOffline, loadDiff, loadMessages, loadSlices, loadStep } from "./data.js";
 import { copyButton, h, recall, remember } from "./dom.js";
-import { compact, count, day, duration, money, stepLabel, tokenCount, visible, visiblePath } from "./format.js";
+import { compact, count, day, duration, inline, money, stepLabel, tokenCount, visible, visiblePath } from "./format.js";
 import { filesView } from "./files.js";
+import { output, prose } from "./prose.js";
 import { link } from "./route.js";
+import { talk } from "./talk.js";
 
 const TITLES = { step: "Overview", diff: "Changes", files: "Files", state: "State", talk: "Conversation", use: "Use it" };
-const WHAT = { start: "Recording began", resume: "Recording continued", undo: "Undo", prompt: "Prompt", model: "Model", tool: "Tool call", context: "Context compacted", end: "End", files: "Files changed" };
+const WHAT = { start: "Recording began", resume: "Recording continued", undo: "Undo", prompt: "Prompt", model: "Model", tool: "Tool call", context: "Context compacted", test: "Tests", end: "End", files: "Files changed" };
 
 export async function stepView(route, steps) {
   const step = await loadStep(route.step);
@@ -33,7 +35,7 @@ function heading(step, steps) {
   return h(
     "header",
     { class: "stephead" },
-    h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[stepLabel(step)]), " ", h("span", { class: "number" }, `#${step.n}`), " ", visible(step.title)),
+    h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[stepLabel(step)]), " ", h("span", { class: "number" }, `#${step.n}`), " ", inline(step.title)),
     h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), step.ok ? null : h("span", { class: "mark bad" }, failed), step.ok && step.command_failed ? h("span", { class: "mark bad" }, `✗ command ${visible(step.command)}`) : null),
     children.length > 1 ? h("p", { class: "facts" }, `${children.length} branches begin here: `, children.map((each) => [h("a", { href: link({ step: each.n }) }, `#${each.n} ${visible(each.branch ?? "")}`), " "])) : null
   );
@@ -60,13 +62,13 @@ async function overview(step) {
   const details = step.details;
   const parts = [];
   if (details.params !== undefined) parts.push(section("Parameters", fields(details.params)));
-  if (details.error) parts.push(section("Error", text(details.error, "bad")));
-  if (step.changes) parts.push(section(count(step.changes, "changed path"), await changedFiles(step)));
-  if (details.output?.length) parts.push(section("Output", h("pre", { class: "text", tabindex: 0 }, tokens(details.output))));
-  if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
+  if (details.error) parts.push(section("Error", output(details.error, "bad")));
+  if (step.changes) parts.push(section(count(step.changes, "changed file"), await changedFiles(step)));
+  if (step.output.length) parts.push(section("Output", output(step.output)));
+  if (details.result_message) parts.push(section("Result for the model", output(details.result_message)));
   if (step.kind === "context") parts.push(section("What the model gets from now on", h("p", {}, leftOut(details))));
-  if (details.summary) parts.push(section("Summary", text(details.summary)));
-  if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : "Text", text(details.text)));
+  if (details.summary) parts.push(section("Summary", prose(step.summary_nodes, details.summary)));
+  if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : step.kind === "test" ? "Output" : "Text", prose(step.text_nodes, details.text)));
   if (Array.isArray(details.tool_calls) && details.tool_calls.length) parts.push(section("Calls", h("p", {}, details.tool_calls.map((each) => [h("code", {}, visible(String(each))), " "]))));
   if (Array.isArray(details.tools) && details.tools.length) parts.push(section("Tools", h("p", {}, details.tools.map((each) => [h("code", {}, visible(String(each))), " "]))));
   const rest = Object.entries(details).filter(([name, value]) => !SHOWN.has(name) && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
@@ -85,7 +87,7 @@ function leftOut(details) {
   return `${facts.join(", ") || "Tool results cut"}: ${compact(Number(details.tokens_before))} tokens are now ${compact(Number(details.tokens_after))}.${window}${refused}${tooLong} The recorded conversation stays whole.`;
 }
 
-const SHOWN = new Set(["summary", "output", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
+const SHOWN = new Set(["summary", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
 
 function section(title, body) {
   return h("section", {}, h("h3", {}, title), body);
@@ -116,7 +118,7 @@ function fieldTable(value) {
 }
 
 function changedPaths(step) {
-  const items = step.paths.map((path) => h("li", {}, h("a", { href: link({ view: "diff", file: path }) }, visiblePath(path))));
+  const items = step.paths.map((path) => h("li", {}, h("span", { class: `letter ${step.files[path]}` }, step.files[path]), " ", h("a", { href: link({ view: "diff", file: path }) }, visiblePath(path))));
   const more = step.changes - step.paths.length;
   return h("ul", { class: "paths" }, items, more > 0 ? h("li", { class: "quiet" }, `and ${more} more`) : null);
 }
@@ -185,26 +187,8 @@ function shortName(name) {
   return visible(name.slice(name.lastIndexOf(":") + 1));
 }
 
-async function conversation(step) {
-  const messages = await loadMessages(step.n);
-  if (messages.length === 0) return h("p", { class: "empty" }, "There is no conversation at this step.");
-  const first = messages.length - step.messages.length;
-  return h(
-    "ol",
-    { class: "talk" },
-    messages.map((each, index) => h("li", { class: `message role-${["system", "user", "assistant", "tool"].includes(each.role) ? each.role : "other"}${index >= first ? " new" : ""}` }, message(each)))
-  );
-}
-
-function message(each) {
-  const calls = (each.tool_calls ?? []).map((call) =>
-    h("details", { class: "call" }, h("summary", {}, h("code", {}, visible(String(call.name)))), text(typeof call.arguments === "string" ? call.arguments : JSON.stringify(call.arguments, null, 2)))
-  );
-  return [
-    h("p", { class: "role" }, visible(String(each.role ?? "message")), each.name ? h("code", {}, ` ${visible(String(each.name))}`) : null, each.success === false ? h("span", { class: "mark bad" }, "failed") : null),
-    each.text ? text(each.text) : null,
-    calls,
-  ];
+function conversation(step) {
+  return talk(step.n, { from: step.n });
 }
 
 function useBody(step) {

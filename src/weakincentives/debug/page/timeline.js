@@ -1,8 +1,8 @@
 // The list of steps, with branches drawn beside it.
 
 import { h, replace, svg } from "./dom.js";
-import { clock, compact, duration, stepLabel, tokenCount, visible } from "./format.js";
-import { ROW, edges, gutterWidth, layout, position } from "./graph.js";
+import { clock, compact, duration, inline, stepLabel, tokenCount, visible } from "./format.js";
+import { ROW, edge, gutterWidth, layout, position } from "./graph.js";
 import { currentRoute, formatRoute } from "./route.js";
 
 export const FILTERS = {
@@ -23,32 +23,73 @@ function linkTo(number) {
   return `${formatRoute({ session, view })}&step=${number}`;
 }
 
+// The beginning and the end say nothing that the steps between them do not: they are listed only
+// if they undo something, failed, or stand alone.
+function listed(step, parents) {
+  if (step.kind === "end") return !step.ok || step.parent === null;
+  return step.kind !== "start" || step.undoes !== null || step.changes > 0 || !parents.has(step.n);
+}
+
+const AROUND = 12; // rows above and below those that are seen
+
+// Only the rows near those that are seen exist, so that 100,000 steps are as quick as ten.
 export class StepList {
   constructor() {
     this.steps = [];
+    this.shown = [];
     this.filter = "all";
-    this.body = h("div", { class: "steps" });
+    this.rows = new Map();
+    this.drawing = svg("svg", { class: "graph", "aria-hidden": "true" });
+    this.list = h("ol", { class: "rows" });
+    this.home = h("a", { class: "home" }, "Summary");
+    this.body = h("div", { class: "steps" }, h("div", { class: "canvas" }, this.drawing, this.list));
     this.bar = h("div", { class: "filters", role: "group", "aria-label": "Filter the steps" });
-    this.element = h("nav", { class: "timeline", "aria-label": "Steps" }, this.bar, this.body);
+    this.element = h("nav", { class: "timeline", "aria-label": "Steps" }, this.home, this.bar, this.body);
+    this.body.addEventListener("scroll", () => this.fill());
+    new ResizeObserver(() => this.fill()).observe(this.body);
   }
 
   show(steps) {
     this.steps = steps;
-    const { columns, width } = layout(steps);
-    this.columns = columns;
-    this.width = width;
+    const parents = new Set(steps.map((each) => each.parent));
+    this.all = [];
+    this.parents = [];
+    this.tags = new Map();
+    const rowOf = new Map([[null, -1]]); // of the step itself, or of the one before it that is listed
+    const pending = new Map(); // names of branches whose first step is not listed
+    for (const step of steps) {
+      const tag = step.branch ?? pending.get(step.parent);
+      const above = rowOf.get(step.parent) ?? -1;
+      if (listed(step, parents)) {
+        rowOf.set(step.n, this.all.length);
+        this.all.push(step);
+        this.parents.push(above);
+        if (tag) this.tags.set(step.n, tag);
+      } else {
+        rowOf.set(step.n, above);
+        if (tag) pending.set(step.n, tag);
+      }
+    }
+    Object.assign(this, layout(this.parents));
     this.render();
   }
 
   render() {
     this.linked = linkTo("");
     this.renderFilters();
-    const shown = this.visibleSteps();
-    const isWhole = this.filter === "all";
-    const gutter = isWhole ? gutterWidth(this.width) : 12;
-    const rows = shown.map((step) => this.row(step, gutter));
-    const list = h("ol", { class: "rows" }, rows);
-    replace(this.body, isWhole ? this.drawing(gutter) : null, shown.length ? list : h("p", { class: "empty" }, "No such steps."));
+    this.shown = this.all.filter(FILTERS[this.filter]);
+    this.isWhole = this.filter === "all";
+    this.gutter = this.isWhole ? gutterWidth(this.width) : 12;
+    // branches draw long lines: they are few, and each may cross what is seen
+    this.long = this.isWhole ? this.parents.flatMap((parent, row) => (parent >= 0 && row - parent > 1 ? [row] : [])) : [];
+    this.list.style.height = `${this.shown.length * ROW}px`;
+    this.drawing.setAttribute("width", this.gutter);
+    this.drawing.setAttribute("height", this.shown.length * ROW);
+    this.rows.clear();
+    this.list.replaceChildren();
+    this.list.hidden = this.shown.length === 0;
+    this.range = null;
+    this.fill();
     this.mark();
   }
 
@@ -57,21 +98,38 @@ export class StepList {
     replace(
       this.bar,
       Object.entries(names).map(([name, label]) => {
-        const number = this.steps.filter(FILTERS[name]).length;
+        const number = this.all.filter(FILTERS[name]).length;
         const choose = () => {
           this.filter = name;
           this.render();
         };
-        return h("button", { type: "button", class: "chip", "aria-pressed": String(this.filter === name), onclick: choose }, label, " ", h("span", { class: "quiet" }, number));
+        return h("button", { type: "button", class: "chip", "aria-pressed": String(this.filter === name), onclick: choose }, label, " ", h("span", { class: "quiet" }, number.toLocaleString("en")));
       })
     );
   }
 
-  visibleSteps() {
-    return this.steps.filter(FILTERS[this.filter]);
+  // Make the rows near those that are seen, and drop the others.
+  fill() {
+    const first = Math.max(0, Math.floor(this.body.scrollTop / ROW) - AROUND);
+    const last = Math.min(this.shown.length - 1, Math.ceil((this.body.scrollTop + (this.body.clientHeight || 800)) / ROW) + AROUND);
+    if (this.range && this.range[0] === first && this.range[1] === last) return;
+    this.range = [first, last];
+    for (const [row, each] of this.rows) {
+      if (row >= first && row <= last) continue;
+      each.remove();
+      this.rows.delete(row);
+    }
+    for (let row = last; row >= first; row--) {
+      if (this.rows.has(row)) continue;
+      const made = this.row(this.shown[row], row);
+      this.rows.set(row, made);
+      this.list.insertBefore(made, this.rows.get(row + 1) ?? null);
+    }
+    this.draw(first, last);
+    this.markCurrent();
   }
 
-  row(step, gutter) {
+  row(step, index) {
     const facts = [
       `#${step.n}`,
       clock(step.at),
@@ -80,14 +138,17 @@ export class StepList {
       step.client ? visible(step.client) : "",
       tokenCount(step.tokens) && step.kind !== "end" ? `${compact(tokenCount(step.tokens))} tok` : "",
     ].filter(Boolean);
-    const row = h(
+    const tag = this.tags.get(step.n);
+    const link = h(
       "a",
       { class: `row kind-${step.kind}${step.ok ? "" : " failed"}`, href: `${this.linked}${step.n}`, "data-step": step.n },
-      h("span", { class: "line" }, h("span", { class: "kind" }, stepLabel(step)), h("span", { class: "title" }, visible(step.title)), this.marks(step)),
-      h("span", { class: "facts" }, facts.join(" · "), step.branch ? h("span", { class: "tag" }, visible(step.branch)) : null)
+      h("span", { class: "line" }, h("span", { class: "kind" }, stepLabel(step)), h("span", { class: "title" }, inline(step.title)), this.marks(step)),
+      h("span", { class: "facts" }, facts.join(" · "), tag ? h("span", { class: "tag" }, visible(tag)) : null)
     );
-    row.style.paddingLeft = `${gutter}px`;
-    return h("li", {}, row);
+    link.style.paddingLeft = `${this.gutter}px`;
+    const made = h("li", { "aria-setsize": this.shown.length, "aria-posinset": index + 1 }, link);
+    made.style.top = `${index * ROW}px`;
+    return made;
   }
 
   marks(step) {
@@ -97,31 +158,52 @@ export class StepList {
     return step.changes ? h("span", { class: "mark" }, `${step.changes} file${step.changes === 1 ? "" : "s"}`) : null;
   }
 
-  drawing(gutter) {
-    const lines = edges(this.steps, this.columns).map((d) => svg("path", { d }));
-    const dots = this.steps.map((step) => {
-      const [cx, cy] = position(this.columns.get(step.n), step.n - 1);
-      return svg("circle", { cx, cy, r: 4, class: `kind-${step.kind}${step.ok && !step.command_failed ? "" : " failed"}` });
-    });
-    const height = this.steps.length * ROW;
-    return svg("svg", { class: "graph", width: gutter, height, "aria-hidden": "true" }, lines, dots);
+  draw(first, last) {
+    if (!this.isWhole) return replace(this.drawing);
+    const lines = [];
+    const add = (row) => lines.push(svg("path", { d: edge(row, this.parents[row], this.columns) }));
+    for (const row of this.long) if (this.parents[row] <= last && row >= first) add(row);
+    const dots = [];
+    for (let row = first; row <= last; row++) {
+      if (this.parents[row] >= 0 && row - this.parents[row] === 1) add(row);
+      const step = this.shown[row];
+      const [cx, cy] = position(this.columns[row], row);
+      dots.push(svg("circle", { cx, cy, r: 4, class: `kind-${step.kind}${step.ok && !step.command_failed ? "" : " failed"}` }));
+    }
+    replace(this.drawing, lines, dots);
   }
 
   mark({ scroll = true } = {}) {
-    const { step } = currentRoute();
-    this.body.querySelector("[aria-current]")?.removeAttribute("aria-current");
-    const row = this.body.querySelector(`[data-step="${step}"]`);
-    row?.setAttribute("aria-current", "true");
-    if (scroll) row?.scrollIntoView({ block: "nearest" });
-    if (this.linked !== linkTo("")) {
-      for (const each of this.body.querySelectorAll("a.row")) each.setAttribute("href", linkTo(each.dataset.step));
-      this.linked = linkTo("");
+    const { session, step } = currentRoute();
+    this.home.setAttribute("href", formatRoute({ session }) || "#");
+    if (step === undefined) this.home.setAttribute("aria-current", "true");
+    else this.home.removeAttribute("aria-current");
+    const row = this.shown.findIndex((each) => each.n === step);
+    if (scroll && row >= 0) {
+      const { scrollTop, clientHeight } = this.body;
+      if (row * ROW < scrollTop) this.body.scrollTop = row * ROW;
+      else if ((row + 1) * ROW > scrollTop + clientHeight) this.body.scrollTop = (row + 1) * ROW - clientHeight;
     }
+    this.fill();
+    this.markCurrent();
+  }
+
+  markCurrent() {
+    const { step } = currentRoute();
+    const linked = linkTo("");
+    for (const each of this.list.querySelectorAll("a.row")) {
+      if (linked !== this.linked) each.setAttribute("href", `${linked}${each.dataset.step}`);
+      if (each.dataset.step === String(step)) each.setAttribute("aria-current", "true");
+      else each.removeAttribute("aria-current");
+    }
+    this.linked = linked;
   }
 
   neighbour(number, distance) {
-    const shown = this.visibleSteps();
-    const at = shown.findIndex((each) => each.n === number);
-    return shown[Math.max(0, Math.min(shown.length - 1, at + distance))]?.n;
+    const at = this.shown.findIndex((each) => each.n >= number);
+    const from = at < 0 ? this.shown.length : at;
+    const isExact = this.shown[from]?.n === number;
+    const target = isExact || distance < 0 ? from + distance : from;
+    return this.shown[Math.max(0, Math.min(this.shown.length - 1, target))]?.n;
   }
 }

@@ -74,6 +74,8 @@ class Timeline(CloseOnExit):
         self.path: Path = Path(path)
         self._store = HistoryStore(self.path) if store is None else store
         self._steps: dict[int, StepRecord] = {}
+        self._names: dict[int, str] = {}  # of the branches, by step
+        self._branches: dict[str, int] = {}
         # sessions and messages at a step; nothing in them is changed once it is made
         self._states: OrderedDict[int, tuple[Mapping[str, Any], Sequence[Any]]] = OrderedDict()
         self._trees: set[str] = set()  # those whose objects are computed
@@ -120,13 +122,19 @@ class Timeline(CloseOnExit):
     def refresh(self) -> int:
         """Read the steps that were recorded since; return how many."""
         before = len(self._steps)
-        with _without_collector():
+        with without_collector():
             for found in self._store.read_new():
                 try:
-                    self._steps[found.number] = _read_step(found)
+                    self._add(_read_step(found))
                 except TimelineError as error:
                     self._damage.append(str(error))
         return len(self._steps) - before
+
+    def _add(self, step: StepRecord) -> None:
+        self._steps[step.number] = step
+        above = MAIN if step.parent is None else self._names.get(step.parent, MAIN)
+        name = self._names[step.number] = step.branch or above
+        self._branches[name] = step.number
 
     def step(self, number: int) -> StepRecord:
         """Return the step with this number.
@@ -162,13 +170,7 @@ class Timeline(CloseOnExit):
     @property
     def branches(self) -> Mapping[str, int]:
         """The newest step of every branch, by its name; the first branch is `main`."""
-        names: dict[int, str] = {}
-        newest: dict[str, int] = {}
-        for step in self.steps:
-            above = MAIN if step.parent is None else names.get(step.parent, MAIN)
-            name = names[step.number] = step.branch or above
-            newest[name] = step.number
-        return newest
+        return dict(self._branches)
 
     def branch(self, name: str) -> int:
         """Return the newest step of the branch with this name.
@@ -232,6 +234,10 @@ class Timeline(CloseOnExit):
             raise TimelineError(
                 f"Sessions of step {number} are damaged: {error}: {str(self.path)!r}"
             ) from error
+
+    def session_values(self, number: int) -> Mapping[str, Any]:
+        """Return the sessions after a step as JSON values, by their ids; they are not checked."""
+        return self._state(number)[0]
 
     def session(
         self,
@@ -417,7 +423,7 @@ class Timeline(CloseOnExit):
 
 
 @contextmanager
-def _without_collector() -> Generator[None, None, None]:
+def without_collector() -> Generator[None, None, None]:
     """Pause the cycle collector: it would visit all steps again and again, and find nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
