@@ -1,5 +1,6 @@
 """Commands in a container: results, isolation, cleanup, and what goes wrong with the engine."""
 
+import ast
 import json
 import os
 import secrets
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 
 import pytest
 
@@ -25,7 +27,7 @@ from weakincentives.sandbox import (
     create_sandbox,
     prune_sandboxes,
 )
-from weakincentives.sandbox.container import Container, PodmanSandboxConfig, engine
+from weakincentives.sandbox.container import Container, PodmanSandboxConfig, client, engine
 from weakincentives.sandbox.podman import PodmanSandbox
 
 
@@ -688,3 +690,17 @@ def test_a_link_is_not_a_directory_to_start_in(podman: PodmanSandboxConfig) -> N
         sandbox.filesystem.write("file", "")
         with pytest.raises(NotADirectoryError):
             sandbox.exec(["true"], cwd="file")
+
+
+_NEWER_THAN_3_10 = {
+    *("Self", "Never", "LiteralString", "Unpack", "TypeVarTuple", "Required", "NotRequired"),
+    *("assert_never", "assert_type", "override", "StrEnum", "chdir", "tomllib", "file_digest"),
+}
+
+
+@pytest.mark.parametrize("sent", client._MODULES, ids=lambda each: each.__name__)
+def test_what_runs_in_a_container_needs_nothing_newer_than_its_python(sent: ModuleType) -> None:
+    tree = ast.parse(Path(str(sent.__file__)).read_text(), feature_version=(3, 10))
+    imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+    names = {alias.name for each in imports for alias in each.names}
+    assert names.isdisjoint(_NEWER_THAN_3_10)

@@ -1,14 +1,16 @@
 """File descriptors: close them in any case, lock them, read and write all of what is wanted.
 
-A lock (`flock`) is advisory, and ends with its process.
+A lock (`flock`) is advisory, and ends with its process. Containers use this module too, where
+Python may be 3.10.
 """
 
 import errno
 import fcntl
 import os
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import TypeVar
 
+T = TypeVar("T", bound="CloseOnExit")
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """The errors of file systems that have no locks, or none on directories."""
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -23,7 +25,7 @@ class CloseOnExit(ABC):
     def close(self) -> None:
         """Release what it holds."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: T) -> T:
         """Use as a context manager."""
         return self
 
