@@ -91,7 +91,7 @@ def test_changes_in_a_copy_wait_for_a_review(
     with closing(SnapshotStore(place / "history")) as store:
         recording = store.session().open()
         assert recording.step(3).client == "tester #1"
-        assert SessionView(store.session(), recording).rows()[2]["client"] == "tester #1"
+        assert SessionView(store.session(), recording).rows()[2].client == "tester #1"
         assert recording.files(3).read("docs/new.md").content == "new\n"
     assert wink("review", place.name, "--apply").code == 0
     assert "/ len(numbers)" in (project / "calc.py").read_text()
