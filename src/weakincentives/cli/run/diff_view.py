@@ -151,8 +151,9 @@ def _render_block(removed: Sequence[str], added: Sequence[str]) -> Iterator[str]
 
 
 def _mark(line: str, spans: Sequence[Span]) -> str:
-    """Return a line with its changed texts reversed; whitespace in them is made visible."""
+    """Return a line with its changed texts reversed; one of only whitespace is made visible."""
     for start, stop in reversed(spans):
-        shown = line[start:stop].translate(_VISIBLE_SPACE)
+        text = line[start:stop]
+        shown = text.translate(_VISIBLE_SPACE) if text.isspace() else text
         line = f"{line[:start]}{_MARK}{shown}{_MARK_END}{line[stop:]}"
     return line

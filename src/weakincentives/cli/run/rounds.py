@@ -81,6 +81,7 @@ def start_run(
         begin,
         original=original,
         request=request,
+        is_announced=request.is_announced,
         is_recorded=is_recorded,
         attachments=attachments,
     )
@@ -151,6 +152,7 @@ def _execute(
     *,
     original: Path,
     request: RunRequest,
+    is_announced: bool = False,
     is_recorded: bool = True,
     attachments: Sequence[Attachment] = (),
 ) -> int:
@@ -173,7 +175,7 @@ def _execute(
             if is_recorded:
                 options = replace(options, steps=runs.steps_path(runs.run_directory(copy.place)))
             stack.enter_context(name_copy_on_error(copy.place))
-            print_start(view, copy, adapter, options, is_announced=request.is_announced)
+            print_start(view, copy, adapter, options, is_announced=is_announced)
         report = Report(view, copy, is_silent=request.as_json)
         while True:
             job = Job(options, start, adapter, view=view, cancellation=cancellation)

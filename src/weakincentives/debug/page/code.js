@@ -21,7 +21,7 @@ function marked(text, at, marks) {
     if (parts.length && parts.at(-1)[1] === inside) parts.at(-1)[0] += each;
     else parts.push([each, inside]);
   }
-  return parts.map(([part, inside]) => (inside ? h("mark", {}, visible(part).replaceAll(" ", "·").replaceAll("\t", "→\t")) : visible(part)));
+  return parts.map(([part, inside]) => (inside ? h("mark", {}, part.trim() ? visible(part) : visible(part).replaceAll(" ", "·").replaceAll("\t", "→\t")) : visible(part)));
 }
 
 export function sourceTable(lines, { first = 0, marked, onlink } = {}) {
