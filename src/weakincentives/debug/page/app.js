@@ -62,8 +62,7 @@ async function render() {
   const route = currentRoute();
   if (route.session !== shownSession) await openSession(route.session);
   if (number !== rendering) return;
-  // the address may name a step that the list does not have yet
-  if (route.step !== undefined && route.a === undefined) await reading;
+  if (route.step !== undefined && route.a === undefined) await readSteps();
   let body;
   try {
     if (route.a !== undefined && route.b !== undefined) body = await compareView(route, steps);
@@ -83,6 +82,7 @@ async function render() {
   const opened = route.file === undefined ? null : detail.querySelector("details.change[open]");
   if (opened) opened.scrollIntoView({ block: "start" });
   else if (!route.line) detail.parentElement.scrollTop = 0;
+  readSteps();
   document.title = route.step ? `Step ${route.step} · wink debug` : "wink debug";
 }
 
@@ -91,19 +91,23 @@ function isChoosing(route) {
   return route.session === undefined && sessions.length > 1;
 }
 
-// The steps arrive while the summary is shown.
-let reading = Promise.resolve();
+// The steps are asked for when the summary is shown: there may be 100,000.
+let reading = null;
+
+function readSteps() {
+  reading ??= fetchSteps(shownSession).catch(showProblem);
+  return reading;
+}
 
 async function openSession(name) {
   shownSession = name;
   steps = [];
   sessions = await loadSessions();
   showTitle(sessions.find((each) => each.name === (name ?? sessions[0]?.name)) ?? {});
-  reading = readSteps(name);
-  reading.catch(showProblem);
+  reading = null;
 }
 
-async function readSteps(name) {
+async function fetchSteps(name) {
   const answer = await loadSteps();
   if (name !== shownSession) return;
   steps = answer.steps;
@@ -157,7 +161,7 @@ function sessionList() {
 
 async function poll() {
   if (document.hidden || shownSession !== currentRoute().session) return;
-  await reading;
+  await readSteps();
   const before = steps.length;
   const session = shownSession;
   const answer = await loadSteps(before);
