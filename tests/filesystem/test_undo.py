@@ -12,6 +12,7 @@ from weakincentives.errors import StaleRestoreError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.host.snapshots import commits
 from weakincentives.filesystem.host.snapshots.store import CallStates
+from weakincentives.history import PathChange
 from weakincentives.posix import fault_hook
 
 Files = HostFilesystem | InMemoryFilesystem
@@ -243,6 +244,24 @@ def test_a_call_is_recorded_from_its_changes_alone(host: HostFilesystem, tmp_pat
     assert after.read("a").content == NEW
     host.restore(states.before, expect=states.after)
     assert contents(host) == {"a": OLD, "d/b": OLD, "unseen": MINE}
+
+
+def test_a_call_that_writes_and_restores_takes_its_own_text_for_nobody_elses(
+    host: HostFilesystem,
+) -> None:
+    host.write("a", OLD)
+    start = host.snapshot()
+    found: list[PathChange] = []
+    host.subscribe_changes(found.extend)
+    with host.savepoint():
+        host.write("a", NEW)
+        host.restore(start)
+    assert found == []
+    with host.savepoint():
+        host.write("a", NEW)
+        host.restore(start)
+        host.write("a", MINE)
+    assert [(each.path, each.by_call) for each in found] == [("a", True)]
 
 
 def test_what_a_person_saved_before_a_call_is_in_the_state_before(

@@ -25,6 +25,7 @@ from weakincentives.filesystem.host.journal.records import (
     find_journals,
     is_gone,
 )
+from weakincentives.filesystem.host.snapshots.edits import is_same
 from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.history import (
@@ -436,7 +437,7 @@ class _Collector:
         changes = [
             PathChange(path, before, self._after[path], opener)
             for path, (before, opener) in sorted(self._before.items(), key=itemgetter(0))
-            if before != self._after[path]
+            if not is_same(before, self._after[path])
         ]
         return self._by_others + changes
 
@@ -479,7 +480,7 @@ class _Collector:
             self._before[path] = _ABSENT, open_nothing
             self._before[origin] = state, opener
             self._after.setdefault(origin, _ABSENT)
-        elif known != state:
+        elif not is_same(known, state):  # a restore does not know the size of what it found
             first = self._before[path]
             change = PathChange(path, first[0], state, first[1], opener, by_call=False)
             self._by_others.append(change)
