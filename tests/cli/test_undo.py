@@ -43,6 +43,29 @@ def test_a_step_is_undone_and_later_steps_stay(wink: Wink, place: Path):
     assert (place / "workspace" / "a.txt").read_text() == "a\n"
 
 
+def test_a_step_is_undone_on_its_own_branch(wink: Wink, place: Path, script: Script):
+    model = script(write("c.txt", "c\n"), "Done.")
+    resumed = wink("resume", place.name, "--at", "6", "go on", "--name", "other", "--model", model)
+    assert resumed.code == 3, resumed.err
+    other = place / "copy-2" / "workspace"
+    assert wink("fork", place.name, "10", "--name", "empty").code == 0
+    done = wink("undo", place.name, "8")
+    assert done.code == 0, done.err
+    assert "def mean" in (place / "workspace" / "calc.py").read_text()
+    with Timeline(steps_path(place)) as timeline:
+        undo = timeline.step(timeline.last)
+        assert (undo.parent, undo.paths) == (10, ("calc.py",))
+    assert names(place) == ["a.txt", "b.txt", "calc.py", "docs"]
+    assert sorted(each.name for each in other.iterdir()) == [
+        *names(place)[:2],
+        "c.txt",
+        *names(place)[2:],
+    ]
+    (copy,) = place.glob("copy-*")
+    refused = wink("undo", copy, "8")
+    assert (refused.code, "Step 8 is not in the copy" in refused.err) == (1, True)
+
+
 def test_what_is_undone_already_is_not_undone_again(wink: Wink, place: Path):
     assert wink("undo", "4", "--only", "a.txt").code == 0
     assert wink("undo", "4").code == 0  # the rest

@@ -87,12 +87,23 @@ def require_step(steps: Sequence[StepArgument], timeline: Timeline) -> int:
     raise click.UsageError(f"STEP is missing; {fact}wink log shows the steps")
 
 
-def find_head(run: runs.RunFiles, timeline: Timeline) -> int:
-    """Return the last step in the copy that was named, or else the last of all."""
+def find_head(run: runs.RunFiles, timeline: Timeline, after: int = 1) -> int:
+    """Return the last step in the copy that was named, or else of all, that follows `after`.
+
+    Raises:
+        ClickException: That step is not in the copy that was named.
+    """
     name = "." if run.place is None else runs.copy_name(run.place)
-    if name == ".":
-        return timeline.last
-    steps = [number for number, copy in copies_by_step(timeline).items() if copy == name]
+    copies, following = copies_by_step(timeline), {after}
+    for step in timeline.steps:
+        # a branch that nobody has continued yet has no copy
+        is_empty = step.branch is not None and "run" not in step.details
+        is_lost = step.number > after and step.parent not in copies  # what it followed is damaged
+        if (step.parent in following or is_lost) and not (is_empty and after > 1):
+            following.add(step.number)
+    steps = [number for number in following if name in (".", copies[number])]
+    if after > 1 and not steps:
+        raise click.ClickException(f"Step {after} is not in the copy {name!r}; name its own copy")
     return max(steps, default=timeline.last)
 
 

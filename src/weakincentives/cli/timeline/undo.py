@@ -49,7 +49,7 @@ def undo(*, words: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> Non
         directory = runs.run_directory(found.place)
         with exclusive_lock(directory):
             timeline.refresh()
-            head = find_head(found, timeline)
+            head = find_head(found, timeline, number)
             copy = _open_copy(directory / (copies_by_step(timeline)[head] or "."), found.name)
             with open_files(copy) as files, show_activity("restoring the files", is_hidden=as_json):
                 change = _StepUndo(copy, files, timeline, number, head)
