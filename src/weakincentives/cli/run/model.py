@@ -94,12 +94,7 @@ def create_model(
         ConfigError: No model is set, or its key is missing.
         ModelError: The model is unknown, or its extra is not installed.
     """
-    name = settings["model"]
-    if name is None:
-        raise ConfigError(
-            "No model is set; use --model openai:MODEL, set WINK_MODEL, or set the key of one"
-            " provider; wink demo works without a key"
-        )
+    name = _require_model(settings)
     try:
         adapter = _create_adapter(name, settings, environment)
     except AdapterError as error:
@@ -114,6 +109,16 @@ def create_model(
     return RecordingAdapter(adapter, record)
 
 
+def _require_model(settings: Settings) -> str:
+    name: str | None = settings["model"]
+    if name is None:
+        raise ConfigError(
+            "No model is set; use --model openai:MODEL, set WINK_MODEL, or set the key of one"
+            " provider; wink demo works without a key"
+        )
+    return name
+
+
 @contextmanager
 def load_model(
     settings: Settings,
@@ -124,7 +129,11 @@ def load_model(
     """Create the adapter in a thread, because its SDK takes long to import; close it at the end.
 
     The future raises what `create_model` does, and `ModelError` if the provider lacks an option.
+
+    Raises:
+        ConfigError: No model is set.
     """
+    _require_model(settings)  # before anything is copied
 
     def create() -> ProviderAdapter:
         adapter = create_model(settings, environment, record)
