@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.harness import Absent
 from benchmarks.subject import Subject
 
-NOT_INSTALLED = "not installed: pip install 'weakincentives[bench]'"
+NOT_INSTALLED = "not installed: pip install '.[bench]'"
 DISTRIBUTIONS = ("deepagents", "fsspec", "fs", "pydantic-monty", "asteval", "smolagents")
 
 HOST = (

@@ -23,7 +23,7 @@ from benchmarks.second_import import import_without, uses
 from benchmarks.stage import Stage
 
 CHANGED = "json/decoder.py"
-NO_ISAL = "not in use: pip install 'weakincentives[fast]'"
+NO_ISAL = "not in use: pip install '.[fast]'"
 Files = Mapping[str, bytes]
 SAME_CHECKS = "zipfile, same checks"
 FILES = "files/"  # where an archive of ours has them

@@ -1,6 +1,6 @@
 """A LangChain agent works in a workspace, and you see the diff.
 
-Needs the extra langchain, and LangChain: `pip install 'weakincentives[langchain]' langchain`. Run
+Needs the extra langchain, and LangChain: `pip install '.[langchain]' langchain`. Run
 it anywhere: `python examples/langchain_agent.py`. A list of messages replaces the model; use
 `ChatOpenAI(...)` or `ChatAnthropic(...)` instead, and nothing else changes.
 """

@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK works in a workspace, and you see the diff.
 
-Needs the extra openai-agents: `pip install 'weakincentives[openai-agents]'`. Run it anywhere:
+Needs the extra openai-agents: `pip install '.[openai-agents]'`. Run it anywhere:
 `python examples/openai_agents_agent.py`. A script replaces the model; leave out `model=`, and
 nothing else changes.
 """

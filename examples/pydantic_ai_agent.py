@@ -1,6 +1,6 @@
 """A Pydantic AI agent works in a workspace, and you see the diff.
 
-Needs the extra pydantic-ai: `pip install 'weakincentives[pydantic-ai]'`. Run it anywhere: `python
+Needs the extra pydantic-ai: `pip install '.[pydantic-ai]'`. Run it anywhere: `python
 examples/pydantic_ai_agent.py`. A function replaces the model; use `"openai:gpt-5"` or another
 model instead, and nothing else changes.
 """

@@ -54,7 +54,8 @@ def environment(name: str, interpreter: Interpreter, requirements: Sequence[str]
     if stamp.exists() and stamp.read_text() == wanted:
         return made
     present = interpreter_at(str(made.program("python")))
-    if present is None or present.version != interpreter.version:
+    renamed = any(made.path.glob("lib/python*/site-packages/weakincentives-*.dist-info"))
+    if renamed or present is None or present.version != interpreter.version:
         create(made.path, interpreter)
     made.install(*requirements)
     stamp.write_text(wanted)

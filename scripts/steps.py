@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,14 +20,28 @@ class StepFailedError(Exception):
 @contextmanager
 def step(name: str) -> Generator[None]:
     """Print `name`, and after the block how long it took."""
-    print(f"{name:<24}", end="", flush=True)
     started = time.monotonic()
+    print(f"{name:<24}", end="", flush=True)
+    ended = Event()
+    clock = Thread(target=_show_seconds, args=(name, started, ended), daemon=True)
+    if sys.stdout.isatty():
+        clock.start()
+    duration = "failed  "  # as long as the seconds that it covers
     try:
         yield
-    except BaseException:
-        print("failed", flush=True)
-        raise
-    print(f"{time.monotonic() - started:6.1f} s", flush=True)
+        duration = f"{time.monotonic() - started:6.1f} s"
+    finally:
+        ended.set()
+        if clock.is_alive():
+            clock.join()
+        print(duration, flush=True)
+
+
+def _show_seconds(name: str, started: float, ended: Event) -> None:
+    """Show on a terminal that a step goes on, until it ends."""
+    while not ended.wait(1):
+        print(f"\r{name:<24}{time.monotonic() - started:6.0f} s", end="", flush=True)
+        print(f"\r{name:<24}", end="", flush=True)
 
 
 def run_side_by_side(steps: Mapping[str, Callable[[], object]]) -> None:

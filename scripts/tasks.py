@@ -116,6 +116,8 @@ assert files("weakincentives").joinpath("debug", "page", "app.js").is_file()
 
 def demo(_: Sequence[str]) -> None:
     """Watch an agent fix a bug in a small project."""
+    if not (ROOT / ".venv-demo").is_dir():
+        print("This needs the package index once, to fill .venv-demo with a few packages.")
     with step("set-up"):
         install_missing()
         # apart from .venv: whoever only watches needs none of the development tools

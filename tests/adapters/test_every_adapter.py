@@ -16,6 +16,7 @@ from tests.adapters.openai.test_runs import TASK as BY_OPENAI
 from tests.adapters.same_task import ANSWER, STEPS, TREE, tree_hash, work
 from weakincentives.adapters import ProviderAdapter, ScriptedAdapter
 from weakincentives.adapters.registry import PROVIDERS
+from weakincentives.extras import install_command
 from weakincentives.filesystem import InMemoryFilesystem
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -63,5 +64,5 @@ for module in {[each.module for each in sources]}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [line.partition(": ")[2] for line in done.stdout.splitlines()] == [
-        f"pip install 'weakincentives[{each.extra}]'" for each in sources
+        install_command(each.extra) for each in sources
     ]

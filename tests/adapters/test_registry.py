@@ -15,6 +15,7 @@ from weakincentives.adapters import (
     create_adapter,
 )
 from weakincentives.adapters.registry import PROVIDERS
+from weakincentives.extras import install_command
 from weakincentives.runtime.session import Session
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -65,7 +66,7 @@ def test_a_missing_extra_is_named_with_the_command(
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError) as caught:
         create_adapter(f"{prefix}:m")
-    assert f"pip install 'weakincentives[{source.extra}]'" in str(caught.value)
+    assert str(caught.value).endswith(install_command(source.extra))
     assert "\n" not in str(caught.value)
 
 

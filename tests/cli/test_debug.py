@@ -16,6 +16,7 @@ import pytest
 from tests.cli.workplace import Wink
 from tests.debug.recordings import KEY, record
 from weakincentives.cli.runs import new_run, new_session_id, steps_path
+from weakincentives.extras import install_command
 
 
 @contextmanager
@@ -115,5 +116,5 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Pa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "pip install 'weakincentives[debug]'" in done.stderr
+    assert install_command("debug") in done.stderr
     assert done.stderr.count("\n") == 1

@@ -2,8 +2,8 @@
 
 import errno
 import os
+import sys
 import tempfile
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,10 @@ from packaging.specifiers import SpecifierSet
 from tests.cli.workplace import Wink
 from weakincentives.cli import doctor
 from weakincentives.cli.doctor import Dependency, find_dependencies
+from weakincentives.extras import install_command
 from weakincentives.sandbox import SandboxUnavailableError, probe
+
+EXTRAS = ["dev", "fast", "openai"]
 
 
 class Missing:
@@ -43,9 +46,7 @@ def test_a_missing_extra_comes_with_the_command_that_gets_it(
     monkeypatch.setattr(doctor, "installed_version", lambda name: None if name == "isal" else "99")
     found = checks(wink)["fast"]
     assert (found["state"], found["detail"]) == ("absent", "isal is not installed")
-    clone = Path(doctor.__file__).parents[3]
-    source = clone if (clone / "pyproject.toml").is_file() else "weakincentives"
-    assert found["fix"] == f"pip install '{source}[fast]'"
+    assert found["fix"] == install_command("fast")
 
 
 def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: pytest.MonkeyPatch):
@@ -55,7 +56,7 @@ def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: 
     done = wink("doctor")
     assert done.code == 1
     assert "msgspec is not installed" in done.out
-    assert checks(wink)["msgspec"]["fix"] == "pip install --upgrade weakincentives"
+    assert checks(wink)["msgspec"]["fix"] == install_command()
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -123,7 +124,7 @@ def test_a_requirement_for_other_pythons_is_left_out(monkeypatch: pytest.MonkeyP
         'openai>=3; python_version >= "3.11" and extra == "openai"',
         'isal>=1; sys_platform == "none" and extra == "fast"',
     ]
-    monkeypatch.setattr(metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(doctor, "read_requirements", lambda: (lines, EXTRAS))
     assert [each.name for each in find_dependencies()] == ["click", "openai"]
 
 
@@ -131,7 +132,7 @@ def test_requirements_are_those_of_the_metadata_where_it_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ):
     lines = ["click>=8.2", "openai>=3; extra == 'openai'", "ruff>=0.12; extra == 'dev'"]
-    monkeypatch.setattr(metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(doctor, "read_requirements", lambda: (lines, EXTRAS))
     found = [(each.name, each.extra, str(each.specifier)) for each in find_dependencies()]
     assert found == [("click", None, ">=8.2"), ("openai", "openai", ">=3")]
 
@@ -185,7 +186,7 @@ def test_no_provider_is_said_plainly_with_what_to_do(wink: Wink, monkeypatch: py
     monkeypatch.setattr(doctor, "find_spec", lambda _: None)
     found = checks(wink)["wink run"]
     assert found["state"] == "absent"
-    assert "[run]'; export OPENAI_API_KEY" in found["fix"]
+    assert f"{install_command('openai', 'anthropic')}; export OPENAI_API_KEY" in found["fix"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_a_model_without_its_extra_names_the_extra(wink: Wink, monkeypatch: pyte
     monkeypatch.setattr(doctor, "probe_sandboxes", lambda: ())
     found = checks(wink)["wink run"]
     assert "needs the extra anthropic" in found["detail"]
-    assert found["fix"].endswith("[anthropic]'")
+    assert found["fix"] == install_command("anthropic")
 
 
 def test_a_url_is_shown_without_what_is_secret_in_it(wink: Wink, monkeypatch: pytest.MonkeyPatch):
@@ -246,3 +247,20 @@ def test_a_temporary_directory_that_is_not_there_is_a_problem(
         patched.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "none"))
         found = checks(wink)["temporary space"]
     assert (found["state"], found["fix"]) == ("problem", "set TMPDIR to a writable directory")
+
+
+def test_every_command_but_doctor_is_refused_beside_the_other_distribution(
+    wink: Wink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    other = tmp_path / "site-packages"
+    (other / "weakincentives-0.27.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(other)])
+    for arguments in (("review",), ("log", "last"), ("run", "x"), ("sandbox",)):
+        done = wink(*arguments)
+        assert (done.code, done.out) == (1, "")
+        assert "pip uninstall" in done.err
+    done = wink("doctor", "--json")
+    assert done.code == 1
+    found = next(each for each in done.last["checks"] if each["name"] == "weakincentives")
+    assert (found["state"], "pip uninstall" in found["fix"]) == ("problem", True)
+    assert wink("--version").code == 0

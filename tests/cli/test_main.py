@@ -54,9 +54,16 @@ def test_the_version_is_the_one_of_the_project():
     assert run("--version").stdout == f"wink {project['version']}\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_help_lists_every_command_with_its_summary(arguments: tuple[str, ...]):
-    done = run(*arguments)
+def test_without_arguments_it_names_the_five_commands_that_matter():
+    done = run()
+    assert done.returncode == 0
+    named = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("wink ")]
+    assert named == ["demo", "run", "review", "mcp", "doctor", "--help"]
+    assert {*named[:-1]} <= COMMANDS.keys()
+
+
+def test_help_lists_every_command_with_its_summary():
+    done = run("--help")
     assert done.returncode == 0
     for name, source in COMMANDS.items():
         assert re.search(rf"\n  {name} +{re.escape(source.summary)}\n", done.stdout)

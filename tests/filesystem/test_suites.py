@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weakincentives.extras import describe_missing
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.filesystem.testing import (
     ConformanceSuite,
@@ -248,7 +249,7 @@ def test_a_missing_extra_is_named_in_the_error(missing: str):
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     last = done.stderr.splitlines()[-1]
-    assert f"needs {missing}: pip install 'weakincentives[testing]'" in last
+    assert last.endswith(describe_missing("weakincentives.filesystem.testing", "testing"))
 
 
 def test_the_filesystem_does_not_need_the_extra():

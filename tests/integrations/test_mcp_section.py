@@ -32,6 +32,7 @@ from weakincentives.contrib.integrations.mcp import (
     McpToolsSection,
 )
 from weakincentives.errors import WinkError
+from weakincentives.extras import describe_missing
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Prompt, PromptError
 from weakincentives.runtime import Deadline, DeadlineExceededError, ToolInvoked
@@ -424,6 +425,4 @@ def test_the_whole_text_of_a_long_result_is_in_the_workspace():
 def test_the_extra_is_named_if_it_is_missing():
     code = "import sys; sys.modules['mcp'] = None; import weakincentives.contrib.integrations.mcp"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.strip().endswith(
-        "Tools of MCP servers need an extra: pip install 'weakincentives[mcp]'"
-    )
+    assert done.stderr.strip().endswith(describe_missing("tools of MCP servers", "mcp"))

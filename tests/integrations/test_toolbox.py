@@ -9,6 +9,7 @@ import pytest
 
 from weakincentives.adapters import AllowedPaths, ToolCall
 from weakincentives.contrib.integrations import Toolbox
+from weakincentives.extras import describe_missing
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
@@ -203,7 +204,7 @@ for module in ("langchain", "openai_agents", "pydantic_ai"):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "Tools for LangChain need an extra: pip install 'weakincentives[langchain]'",
-        "Tools for OpenAI Agents need an extra: pip install 'weakincentives[openai-agents]'",
-        "Tools for Pydantic AI need an extra: pip install 'weakincentives[pydantic-ai]'",
+        describe_missing("the tools for LangChain", "langchain"),
+        describe_missing("the tools for OpenAI Agents", "openai-agents"),
+        describe_missing("the tools for Pydantic AI", "pydantic-ai"),
     ]

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from weakincentives.extras import describe_missing
+
 # it reads these on import: no prices from the network, no variables from a file
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
@@ -25,7 +27,7 @@ try:
     import openai  # LiteLLM's errors derive from its errors
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "litellm models need an extra: pip install 'weakincentives[litellm]'", name=_error.name
+        describe_missing("litellm models", "litellm"), name=_error.name
     ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter

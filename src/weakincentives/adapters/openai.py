@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, cast
 
+from weakincentives.extras import describe_missing
+
 try:
     import httpx2
     from openai import (
@@ -21,7 +23,7 @@ try:
     )
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "openai models need an extra: pip install 'weakincentives[openai]'", name=_error.name
+        describe_missing("openai models", "openai"), name=_error.name
     ) from _error
 
 from weakincentives.adapters.chat_completions import (

@@ -8,6 +8,7 @@ from typing import Any
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.errors import AdapterError
 from weakincentives.adapters.recording.scripted import ScriptedAdapter
+from weakincentives.extras import describe_missing
 
 _SCRIPTED = "scripted"
 
@@ -98,6 +99,4 @@ def _load_class(prefix: str, entry: ProviderEntry) -> Callable[..., ProviderAdap
         # any package of the extra may be the first one missed; one of ours is a bug
         if (error.name or "").partition(".")[0] == "weakincentives":
             raise
-        raise MissingExtraError(
-            f"{prefix} models need an extra: pip install 'weakincentives[{entry.extra}]'"
-        ) from error
+        raise MissingExtraError(describe_missing(f"{prefix} models", entry.extra)) from error

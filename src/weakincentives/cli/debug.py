@@ -14,7 +14,7 @@ from weakincentives.debug import SnapshotStore
 from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 
 
-@click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
+@click.command(epilog="Needs the extra debug; wink doctor has the command that installs it.")
 @click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."

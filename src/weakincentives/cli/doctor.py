@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -40,14 +39,19 @@ from weakincentives.cli.run.prompt import user_instructions
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
+from weakincentives.extras import (
+    DISTRIBUTION,
+    OTHER_DISTRIBUTION,
+    find_clash,
+    install_command,
+    is_installed,
+    read_requirements,
+)
 from weakincentives.history import is_written
-from weakincentives.posix import exchange, open_directory, read_regular, temporary_name
+from weakincentives.posix import exchange, open_directory, temporary_name
 from weakincentives.redaction import redact_url
 from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
-PROJECT = "weakincentives"
-_MAX_PYPROJECT_BYTES = 1024 * 1024
-_SOURCE_TREE = Path(__file__).parents[3]
 _DEVELOPER_EXTRAS = frozenset({"all", "bench", "dev", "docs", "run", "suite"})
 _NO_PROVIDER = "no provider is configured"
 
@@ -80,14 +84,9 @@ class Dependency:
         return f"{self.name} {self.installed}"
 
 
-def find_dependencies(project: str = PROJECT) -> tuple[Dependency, ...]:
-    """Return the dependencies of the project on this Python; extras for developers are left out."""
-    try:
-        lines = metadata.requires(project) or []
-        extras = metadata.metadata(project).get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:
-        lines, extras = _read_pyproject(_SOURCE_TREE / "pyproject.toml")
-    return tuple(_parse_dependencies(lines, extras, project))
+def find_dependencies() -> tuple[Dependency, ...]:
+    """Return the dependencies of wink on this Python; extras for developers are left out."""
+    return tuple(_parse_dependencies(*read_requirements()))
 
 
 def installed_version(name: str) -> str | None:
@@ -98,30 +97,14 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def _read_pyproject(path: Path) -> tuple[list[str], list[str]]:
-    """Return the requirements and extras of a source tree that is not installed."""
-    try:
-        data = read_regular(path, _MAX_PYPROJECT_BYTES, follow_links=True)
-        project = tomllib.loads(data.decode())["project"]
-    except (OSError, KeyError, ValueError):
-        return [], []
-    extras: dict[str, list[str]] = project.get("optional-dependencies", {})
-    lines = project.get("dependencies", []) + [
-        f"{line}; extra == '{extra}'" for extra, lines in extras.items() for line in lines
-    ]
-    return lines, list(extras)
-
-
-def _parse_dependencies(
-    lines: Sequence[str], extras: Sequence[str], project: str
-) -> Iterator[Dependency]:
+def _parse_dependencies(lines: Sequence[str], extras: Sequence[str]) -> Iterator[Dependency]:
     for line in lines:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
             continue
         extra = _find_extra(requirement, extras)
-        is_own = canonicalize_name(requirement.name) == canonicalize_name(project)
+        is_own = canonicalize_name(requirement.name) == DISTRIBUTION
         if extra is None or is_own or extra in _DEVELOPER_EXTRAS:
             continue
         yield Dependency(
@@ -227,7 +210,7 @@ def _check_model(workspace: Path, config: str | None) -> Check:
     entry = PROVIDERS.get(provider)
     if entry is not None and find_spec(entry.package) is None:
         detail = f"{model} needs the extra {entry.extra}, which is not installed"
-        return Check("model", "wink run", "absent", detail, _install(entry.extra))
+        return Check("model", "wink run", "absent", detail, install_command(entry.extra))
     variable = settings["api_key_env"] or KEY_VARIABLES.get(provider)
     needs_key = provider in _EXAMPLES and settings["base_url"] is None
     if variable and needs_key and not os.environ.get(variable):
@@ -252,16 +235,10 @@ def _check_providers() -> Check:
         for provider, example in _EXAMPLES.items()
     ]
     if any(find_spec(PROVIDERS[provider].package) is None for provider in _EXAMPLES):
-        steps.insert(0, _install("run"))
+        steps.insert(0, install_command("openai", "anthropic"))
     detail = f"{_NO_PROVIDER}, so wink run cannot start"
     fix = "; ".join((*steps[:-1], f"or {steps[-1]}"))
     return Check("model", "wink run", "absent", detail, fix)
-
-
-def _install(extra: str) -> str:
-    """Return the command that installs an extra; from a clone, if that is what is installed."""
-    source = str(_SOURCE_TREE) if (_SOURCE_TREE / "pyproject.toml").is_file() else PROJECT
-    return f"pip install '{source}[{extra}]'"
 
 
 def _check_python() -> Check:
@@ -273,8 +250,10 @@ def _check_python() -> Check:
 
 
 def _check_packages() -> Iterator[Check]:
-    source = "" if installed_version(PROJECT) else ", from a source tree"
-    yield Check("core", PROJECT, "ok", f"{__version__}{source}")
+    source = "" if is_installed() else ", from a source tree"
+    yield Check("core", DISTRIBUTION, "ok", f"{__version__}{source}")
+    if clash := find_clash():
+        yield Check("core", OTHER_DISTRIBUTION, "problem", clash.fact, clash.fix)
     by_extra: dict[str | None, list[Dependency]] = {None: []}
     for dependency in find_dependencies():
         by_extra.setdefault(dependency.extra, []).append(dependency)
@@ -288,7 +267,7 @@ def _check_packages() -> Iterator[Check]:
 def _check_core_package(dependency: Dependency) -> Check:
     if dependency.is_satisfied:
         return Check("core", dependency.name, "ok", str(dependency.installed))
-    fix = f"pip install --upgrade {PROJECT}"
+    fix = install_command()
     return Check("core", dependency.name, "problem", str(dependency), fix)
 
 
@@ -296,7 +275,7 @@ def _check_extra(extra: str, group: list[Dependency]) -> Check:
     detail = ", ".join(map(str, group))
     if all(each.is_satisfied for each in group):
         return Check("extras", extra, "ok", detail)
-    return Check("extras", extra, "absent", detail, _install(extra))
+    return Check("extras", extra, "absent", detail, install_command(extra))
 
 
 def _check_sandboxes(results: Sequence[ProbeResult]) -> Iterator[Check]:
@@ -323,7 +302,7 @@ def _check_engines() -> Iterator[Check]:
         if problem is None:
             yield Check("engines", name, "ok", f"can be used: wink run --evaluate {name}")
         else:
-            fix = _install(entry.extra) if entry.extra is not None else None
+            fix = install_command(entry.extra) if entry.extra is not None else None
             yield Check("engines", name, "absent", problem, fix)
 
 

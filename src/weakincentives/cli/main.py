@@ -20,6 +20,7 @@ from weakincentives import __version__
 from weakincentives.cli.signals import find_termination, raise_on_termination
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.errors import WinkError
+from weakincentives.extras import find_clash
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
 SHELLS = ("bash", "zsh", "fish")
@@ -28,6 +29,14 @@ _EPILOG = (
     "Exit codes: 0 success, 1 failure, 2 usage error, 70 a bug in wink."
     " Set WINK_TRACEBACK=1 to see a traceback."
 )
+_FIRST_COMMANDS = """\
+wink demo           watch an agent fix a bug; no key, no network
+wink run "TASK"     let a model work on a copy of this directory, then decide
+wink review         the runs so far; wink review ID decides about one
+wink mcp . --help   give Claude Code, Codex and others files with undo
+wink doctor         what is missing, and the command that installs it
+
+wink --help lists all commands."""
 _COMPLETION_EPILOG = """\b
 bash: eval "$(wink completion bash)"                                 in ~/.bashrc
 zsh:  eval "$(wink completion zsh)"                   in ~/.zshrc, after compinit
@@ -91,7 +100,7 @@ class LazyGroup(click.Group):
             return getattr(import_module(f"{__package__}.{source.module}"), source.name)
         except ImportError as error:
             # a module that needs an extra says how to install it
-            fix = "" if "pip install" in str(error) else "; install the missing package"
+            fix = "" if "are missing: " in str(error) else "; install the missing package"
             raise click.ClickException(
                 f"Command {cmd_name!r} cannot be loaded: {error}{fix}"
             ) from error
@@ -134,7 +143,9 @@ class LazyGroup(click.Group):
 def wink(ctx: click.Context) -> None:
     """A workspace for LLM agents, with undo."""
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        click.echo(_FIRST_COMMANDS)
+    elif ctx.invoked_subcommand != "doctor" and (clash := find_clash()):
+        raise click.ClickException(f"{clash.fact}: {clash.fix}")
 
 
 @wink.command(epilog=_COMPLETION_EPILOG)

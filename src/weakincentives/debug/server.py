@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from threading import Thread
 
+from weakincentives.extras import describe_missing
+
 try:
     import uvicorn
     from starlette.applications import Starlette
@@ -15,9 +17,7 @@ try:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "wink debug needs an extra: pip install 'weakincentives[debug]'", name=_error.name
-    ) from _error
+    raise ModuleNotFoundError(describe_missing("wink debug", "debug"), name=_error.name) from _error
 
 from weakincentives.debug.guard import Guard, error_response
 from weakincentives.debug.recording import RecordingError

@@ -4,11 +4,13 @@
 process. It needs the extra `mcp`.
 """
 
+from weakincentives.extras import describe_missing as _describe_missing
+
 try:
     import mcp.server as _sdk
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "The MCP server needs an extra: pip install 'weakincentives[mcp]'", name=_error.name
+        _describe_missing("the MCP server", "mcp"), name=_error.name
     ) from _error
 
 from weakincentives.mcp.clients import McpClient

@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Unpack
 
+from weakincentives.extras import install_command
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.base import ConfinedCommand
@@ -64,7 +65,6 @@ _HOOK = "/wink/python"  # where commands find the import hook
 _WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
 _OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")
 _USER_ID = 1000
-_FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives[bubblewrap]'`"
 # The kernel lets its root user change settings there without any capability, and a command is
 # that user outside if this process is root. Bubblewrap covers /proc/irq and /proc/bus itself.
 _KERNEL_SETTINGS = tuple(
@@ -157,7 +157,10 @@ class BubblewrapSandbox(IsolatedSandbox):
         original = options.get("original") or root
         found = program or find_bubblewrap((root, original, *untrusted))
         if found is None:
-            raise SandboxUnavailableError(f"bubblewrap 0.8 or later is not installed: {_FIX}")
+            raise SandboxUnavailableError(
+                "bubblewrap 0.8 or later is not installed: install it with"
+                f" `apt install bubblewrap` or `{install_command('bubblewrap')}`"
+            )
         self._program = found
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
         super().__init__(filesystem, **options)

@@ -22,6 +22,7 @@ from mcp.types import Implementation
 from tests.cli.workplace import CALC, Terminal, Wink
 from weakincentives.debug import SnapshotStore
 from weakincentives.debug.views import SessionView
+from weakincentives.extras import describe_missing
 from weakincentives.mcp import steps
 
 WINK = (sys.executable, "-m", "weakincentives", "mcp")
@@ -327,5 +328,5 @@ def test_without_the_extra_one_sentence_says_how_to_install_it(
         text=True,
         check=False,
     )
-    sentence = "wink: The MCP server needs an extra: pip install 'weakincentives[mcp]'\n"
+    sentence = f"wink: {describe_missing('the MCP server', 'mcp')}\n"
     assert (ended.returncode, ended.stderr) == (1, sentence)

@@ -12,6 +12,7 @@ from weakincentives.contrib.digest import outline, repo_map
 from weakincentives.contrib.digest.definitions import MAX_DEFINITIONS
 from weakincentives.contrib.digest.outline import OutlineParser, ParseError, outline_python
 from weakincentives.contrib.digest.treesitter import outline_source
+from weakincentives.extras import install_command
 from weakincentives.filesystem import InMemoryFilesystem
 
 SOURCES = sorted(Path(digest.__file__).parents[2].rglob("*.py"))[::9]
@@ -198,5 +199,5 @@ def test_without_the_extra_python_has_an_outline_and_the_rest_a_sentence(
     assert found.files == ("a.py", "b.js", "c.go")
     assert found.warnings == (
         "No outline for 2 files in Go, JavaScript: install the grammars with"
-        " pip install 'weakincentives[repomap]'.",
+        f" {install_command('repomap')}.",
     )

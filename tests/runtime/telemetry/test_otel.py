@@ -13,6 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from weakincentives import __version__
 from weakincentives.errors import ToolValidationError
+from weakincentives.extras import describe_missing
 from weakincentives.runtime import (
     TokenUsage,
     filesystem_span,
@@ -247,9 +248,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert output_of(code) == (
-        "OpenTelemetry tracing needs an extra: pip install 'weakincentives[otel]'\n"
-    )
+    assert output_of(code) == f"{describe_missing('OpenTelemetry tracing', 'otel')}\n"
 
 
 def output_of(code: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, cast
 
+from weakincentives.extras import describe_missing
+
 try:
     import httpx2
     from anthropic import (
@@ -21,7 +23,7 @@ try:
     )
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "anthropic models need an extra: pip install 'weakincentives[anthropic]'",
+        describe_missing("anthropic models", "anthropic"),
         name=_error.name,
     ) from _error
 

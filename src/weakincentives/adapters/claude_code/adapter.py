@@ -15,12 +15,14 @@ from threading import Lock
 from typing import Any, TypeVar, cast, get_args
 from uuid import uuid4
 
+from weakincentives.extras import describe_missing
+
 try:
     from claude_agent_sdk import ClaudeAgentOptions, EffortLevel
     from claude_agent_sdk.types import SystemPromptFile
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "claude-agent models need an extra: pip install 'weakincentives[claude-agent-sdk]'",
+        describe_missing("claude-agent models", "claude-agent-sdk"),
         name=_error.name,
     ) from _error
 

@@ -34,12 +34,13 @@ from weakincentives.cli.mcp.options import (
 from weakincentives.cli.run.workspace import resolve_workspace
 from weakincentives.cli.terminal import echo, is_terminal
 from weakincentives.contrib.tools.dialects import DIALECTS
+from weakincentives.extras import describe_missing
 
 _SERVICE = "weakincentives.cli.mcp.service"
 _GIVEN = "-"  # an option whose value may be left out was given without one
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EPILOG = """\b
-Needs the extra mcp: pip install 'weakincentives[mcp]'.
+Needs the extra mcp; wink doctor has the command that installs it.
 Set-up: wink mcp --install claude-code   (codex, cursor, vscode, goose, gemini)
 Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was written.
 """
@@ -255,7 +256,7 @@ def _set_up(
     else:
         edit = plan_install(found, server_command(serve.words(), os.environ))
         if find_spec("mcp") is None:
-            echo("warning: the server needs an extra: pip install 'weakincentives[mcp]'")
+            echo(f"warning: {describe_missing('the server', 'mcp')}")
     rules = None if serve.in_place and options["own_tools"] else plan_rules(found, edit)
     return settle(edit, rules, only_show=only_show, yes=options["yes"], as_json=as_json)
 

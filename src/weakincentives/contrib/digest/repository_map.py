@@ -21,6 +21,7 @@ from weakincentives.contrib.digest.inventory import MAX_READ, Inventory, take_in
 from weakincentives.contrib.digest.languages import language_of
 from weakincentives.contrib.digest.outline import OutlineParser, ParseError, can_outline
 from weakincentives.contrib.digest.scanner import FileNames, scan
+from weakincentives.extras import install_command
 from weakincentives.filesystem import Filesystem, normalize_path
 
 DEFAULT_MAP_TOKENS = 2_000
@@ -32,10 +33,7 @@ MAX_SOURCE_FILES = 20_000
 _DEFINITIONS_SHOWN = 8  # definitions of one file, the most used ones
 _FOCUS_DEFINITIONS_SHOWN = 60  # definitions of a file in focus
 _PATHS_SHARE = 8  # one part in so many of the tokens is for paths without an outline
-_MISSING_EXTRA = (
-    "No outline for {files} in {languages}: install the grammars with"
-    " pip install 'weakincentives[repomap]'."
-)
+_MISSING_EXTRA = "No outline for {files} in {languages}: install the grammars with {command}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,9 @@ class _MapBuilder:
         if self._unsupported:
             languages = ", ".join(sorted(self._unsupported))
             files = count(sum(self._unsupported.values()), "file")
-            yield _MISSING_EXTRA.format(files=files, languages=languages)
+            yield _MISSING_EXTRA.format(
+                files=files, languages=languages, command=install_command("repomap")
+            )
 
     def _scan(self) -> Iterator[tuple[str, FileNames]]:
         families: dict[str, str] = {}

@@ -13,6 +13,7 @@ from weakincentives.contrib.evaluation.engine import (
     EngineUnavailableError,
 )
 from weakincentives.contrib.evaluation.worker import WorkerEngine, WorkerProgram, unconfined
+from weakincentives.extras import describe_missing, install_command
 from weakincentives.sandbox.landlock import READ, Grant
 from weakincentives.sandbox.seccomp import is_supported
 
@@ -128,7 +129,7 @@ def find_problem(name: str) -> str | None:
     if not is_supported():
         return unconfined("there is no system call filter for it")
     if entry.package is not None and find_spec(entry.package) is None:
-        return f"The engine {name!r} needs an extra: pip install 'weakincentives[{entry.extra}]'"
+        return describe_missing(f"the engine {name!r}", entry.extra or name)
     return None
 
 
@@ -145,6 +146,6 @@ def _find_binary() -> str:
     found = str(installed) if installed.is_file() else shutil.which("monty")
     if found is None:
         raise EngineUnavailableError(
-            "The program of the engine 'monty' is missing: pip install 'weakincentives[monty]'"
+            f"The program of the engine 'monty' is missing: {install_command('monty')}"
         )
     return found

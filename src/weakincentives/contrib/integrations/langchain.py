@@ -5,13 +5,14 @@ from typing import Any
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
+from weakincentives.extras import describe_missing
 from weakincentives.prompt import Tool
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Tools for LangChain need an extra: pip install 'weakincentives[langchain]'",
+        describe_missing("the tools for LangChain", "langchain"),
         name=_error.name,
     ) from _error
 

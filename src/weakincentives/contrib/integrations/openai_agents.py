@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
+from weakincentives.extras import describe_missing
 from weakincentives.prompt import Tool
 
 try:
@@ -12,7 +13,7 @@ try:
     from agents.tool_context import ToolContext
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Tools for OpenAI Agents need an extra: pip install 'weakincentives[openai-agents]'",
+        describe_missing("the tools for OpenAI Agents", "openai-agents"),
         name=_error.name,
     ) from _error
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
+from weakincentives.extras import describe_missing
 from weakincentives.prompt import Tool
 
 try:
@@ -13,7 +14,7 @@ try:
     from pydantic_ai.toolsets import ToolsetTool
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Tools for Pydantic AI need an extra: pip install 'weakincentives[pydantic-ai]'",
+        describe_missing("the tools for Pydantic AI", "pydantic-ai"),
         name=_error.name,
     ) from _error
 

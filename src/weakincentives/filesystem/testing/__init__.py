@@ -4,13 +4,14 @@ Needs the extra `testing`. The suites are pytest classes: subclass one, define
 `make_filesystem`, and mix in the suites of the capabilities that the backend has.
 """
 
+from weakincentives.extras import describe_missing as _describe_missing
+
 try:
     import hypothesis as hypothesis
     import pytest as pytest
 except ImportError as _error:
     raise ImportError(
-        f"weakincentives.filesystem.testing needs {_error.name}:"
-        " pip install 'weakincentives[testing]'"
+        _describe_missing("weakincentives.filesystem.testing", "testing"), name=_error.name
     ) from _error
 else:
     # must come before the suites are imported, or their failures show no values

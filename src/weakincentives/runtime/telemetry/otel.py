@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from weakincentives import __version__
+from weakincentives.extras import describe_missing
 from weakincentives.runtime.telemetry.tracing import AttributeValue, Span
 from weakincentives.serde import encode
 
@@ -12,7 +13,7 @@ try:
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "OpenTelemetry tracing needs an extra: pip install 'weakincentives[otel]'",
+        describe_missing("OpenTelemetry tracing", "otel"),
         name=_error.name,
     ) from _error
 

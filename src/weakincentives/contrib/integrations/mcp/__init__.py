@@ -5,11 +5,13 @@ offers its tools. Everything that a server says is data from a foreign program: 
 and with invisible characters removed or escaped.
 """
 
+from weakincentives.extras import describe_missing as _describe_missing
+
 try:
     import mcp.client as _sdk
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Tools of MCP servers need an extra: pip install 'weakincentives[mcp]'",
+        _describe_missing("tools of MCP servers", "mcp"),
         name=_error.name,
     ) from _error
 

@@ -11,7 +11,6 @@ import weakref
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from importlib.metadata import version
 from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any, TypeVar, cast
@@ -35,6 +34,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
+from weakincentives import __version__
 from weakincentives.contrib.integrations.mcp.definitions import (
     ListedTool,
     clean_text,
@@ -355,7 +355,7 @@ class _Worker:
                     write,
                     list_roots_callback=self._list_roots if self._roots else None,
                     message_handler=self._on_message,
-                    client_info=Implementation(name="wink", version=version("weakincentives")),
+                    client_info=Implementation(name="wink", version=__version__),
                 ) as session,
             ):
                 await _negotiate(session)
