@@ -33,9 +33,7 @@ SEED = 18
 FOLDER = 100
 LINES = 40
 CHROMIUM = shutil.which("chromium")
-NO_BROWSER = (
-    "not installed: apt-get install chromium, pip install playwright '.[debug]'"
-)
+NO_BROWSER = "not installed: apt-get install chromium, pip install playwright '.[debug]'"
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 _WORDS = ["value", "total", "count", "name", "path", "index", "result", "line", "other", "part"]
 

@@ -289,11 +289,16 @@ def test_the_picture_shows_every_step(tmp_path: Path, steps: dict[str, dict[str,
     assert_shows(tmp_path / "demo.svg", steps)
 
 
-def test_the_picture_in_the_documents_shows_a_run_from_the_task_to_the_decision():
-    picture = ROOT / "docs" / "demo.svg"
+def test_the_picture_in_the_documents_undoes_a_command_and_keeps_what_came_later():
+    picture = ROOT / "docs" / "undo.svg"
     words = "".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
-    for part in ("$ wink run", "failed (exit 1)", "diff --git a/bills", "[a]pply", "[r]eply"):
-        assert part in words
+    before, _, after = words.partition("$ wink mcp . --undo 1")
+    for part in ("README.md", "bills/receipt.py", "bills/split.py", "test_bills.py", "notes.txt"):
+        assert part in before.partition("git status")[2]
+    assert "Undid call 1 (shell_execute by claude-code" in after
+    status = after.partition("git status --short")[2]
+    kept = ("test_bills.py", "notes.txt", "README.md")
+    assert [each in status for each in kept] == [True, True, False]
     assert "cdnjs" not in picture.read_text()
 
 
