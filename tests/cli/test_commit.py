@@ -13,7 +13,9 @@ Copies = Callable[[], list[Path]]
 
 
 @pytest.fixture
-def repository(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_places: None
+) -> Path:
     """Make the project a repository whose user is known to git."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     (tmp_path / "gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n")
