@@ -23,7 +23,7 @@ def test_the_diff_is_shown_in_colour_and_applied_when_the_person_says_so(
     assert done.code == 0
     assert (project / "calc.py").read_text() == FIXED
     # of the line that replaces another one, the words that changed are marked
-    old = "-    return sum(numbers) / \x1b[7m(\x1b[27mlen(numbers)\x1b[7m·+·1)\x1b[27m"
+    old = "-    return sum(numbers) / \x1b[7m(\x1b[27mlen(numbers)\x1b[7m + 1)\x1b[27m"
     assert f"\x1b[31m{old}\x1b[0m" in done.out
     assert "\x1b[32m+    return sum(numbers) / len(numbers)\x1b[0m" in done.out
     assert "I look." in done.out
