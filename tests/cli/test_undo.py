@@ -101,7 +101,7 @@ def test_an_undo_is_a_step_that_names_what_it_undoes(wink: Wink, place: Path):
         assert timeline.files(11).read("calc.py").content == FIXED
         with HostFilesystem(place / "workspace", read_only=True) as files:
             assert files.read("calc.py").content == FIXED
-    assert "undo of step 8" in wink("log").out
+    assert " undo   undo of step 8" in wink("log").out
 
 
 def test_a_part_of_a_step_is_undone(wink: Wink, place: Path):

@@ -139,7 +139,7 @@ def _describe_line(timeline: Timeline, step: StepRecord) -> str:
     mark = " " if step.kind in _WITHOUT_OUTCOME else "✗" if has_failed else "✓"
     time = step.created_at.astimezone().strftime("%H:%M:%S")
     title = shorten(describe_step(step), _TITLE_WIDTH)
-    line = f"{step.number:>3} {time} {mark} {step.kind:<6} {title}"
+    line = f"{step.number:>3} {time} {mark} {'undo' if step.undoes else step.kind:<6} {title}"
     texts = (step.client or "", "" if command is None else str(command))
     facts = [shorten(each, _TITLE_WIDTH) for each in texts if each]
     if step.duration_ms is not None:
