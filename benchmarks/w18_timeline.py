@@ -54,7 +54,7 @@ def cases(stage: Stage) -> Iterator[Case]:
     yield Case("a file as it was at any step", (_reader(timeline, recorded),), (at_most(0.05),))
     yield Case("the same, from a file that is opened for it", (_opener(recorded),))
     yield Case("the changes of any step", (_differ(timeline, recorded),), (at_most(0.05),))
-    name = "the debug page, from its address to the step shown"
+    name = "the debug page, from its address to the summary shown"
     if sync_playwright is None or CHROMIUM is None:
         yield Case(name, (), (at_most(1.0),), (Absent("Chromium", NO_BROWSER),))
         return
@@ -212,12 +212,16 @@ def _painter(browser: "Browser", url: str) -> Contender:
             page.goto(url)
             page.wait_for_selector("body[data-ready]")
             _paints.append(page.evaluate(_FIRST_PAINT))
-            return page.inner_text(".stephead .kind")
+            return page.locator(".runhead dt").first.inner_text()
         finally:
             context.close()
 
     return Contender(
-        "Chromium", "ours", run, lambda answer: expect(answer, "Tool call", "heading"), threads=True
+        "Chromium",
+        "ours",
+        run,
+        lambda answer: expect(answer, "Outcome", "first card"),
+        threads=True,
     )
 
 

@@ -493,3 +493,21 @@ def test_a_file_system_that_is_not_connected_is_unavailable(tmp_path: Path, code
         failure = fs._directory.explain_error(OSError(code, os.strerror(code)), "f")
     assert isinstance(failure, BackendUnavailableError)
     assert os.strerror(code) in str(failure)
+
+
+def test_a_write_into_a_directory_that_is_being_removed_says_that_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "w" / "d").mkdir(parents=True)
+
+    def remove(point: str) -> None:
+        gone = tmp_path / "w" / ".gone"
+        if point == "store.written" and not gone.exists():
+            (tmp_path / "w" / "d").rename(gone)
+            for each in gone.iterdir():  # the directory itself comes last
+                each.unlink()
+
+    with HostFilesystem(tmp_path / "w") as fs:
+        with fault_hook(remove), pytest.raises(FileNotFoundError, match="d/f"):
+            fs.write("d/f", "text")
+        assert not fs.exists("d")

@@ -504,6 +504,8 @@ class Journal:
                     is_there = not is_there
                 else:
                     return
+            if not exists(slot):  # what removes the directory has removed it as well
+                raise os_error(errno.ENOENT, path)
             raise _busy_error(path, target[0])
         except BaseException:
             with suppress(OSError):
