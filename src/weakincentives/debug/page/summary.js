@@ -19,18 +19,25 @@ export async function summaryView(route) {
   const conversation = h("section", { class: "said" });
   fillHead(head, run, { changes, conversation });
   fillAnswer(answer, run);
-  const [diff, messages] = await Promise.all([loadDiff(run.end, 1), talk(run.end, { first: 0 })]);
-  fillChanges(changes, run, diff);
-  replace(conversation, h("h3", { class: "group" }, "Conversation"), messages);
   const element = h("article", { class: "summary-page" }, head, answer, changes, conversation);
+  // a run can have changed a thousand files: the rest does not wait for their diff
+  const filled = later(changes, "the changes", loadDiff(run.end, 1), (diff) => fillChanges(changes, run, diff));
+  const messages = await talk(run.end, { first: 0 });
+  replace(conversation, h("h3", { class: "group" }, "Conversation"), messages);
   element.grow = async () => {
     const now = await loadRun(route.branch);
     fillHead(head, now, { changes, conversation });
     fillAnswer(answer, now);
+    await filled; // which would replace later changes
     fillChanges(changes, now, await loadDiff(now.end, 1));
     await messages.grow?.(now.end);
   };
   return element;
+}
+
+function later(place, what, loading, fill) {
+  replace(place, h("p", { class: "quiet" }, `Loading ${what} …`));
+  return loading.then(fill).catch((error) => replace(place, h("p", { class: "bad" }, `${what} cannot be shown: ${error.message}`)));
 }
 
 function fillHead(head, run, targets) {
