@@ -56,6 +56,7 @@ class SessionView:
         self._mask: Mask = mask_secrets if masks else str
         self._rows: dict[int, Row] = {}
         self._figures = Figures()
+        self._last_diff: tuple[object, dict[str, Any]] = (None, {})
 
     @property
     def recording(self) -> Recording:
@@ -228,12 +229,15 @@ class SessionView:
             base = step.parent or number
             if not step.files:
                 return {"base": base, "step": number, **NO_CHANGES}
-        found = self._recording.diff(base, number)
-        if path is not None:
-            found = found.only(lambda change: path in (change.path, change.source))
-        sides = self._recording.files(base), self._recording.files(number)
-        shown = describe_diff(found, *sides, mask=self._mask, colours=colours)
-        return {"base": base, "step": number} | shown
+        asked = base, number, path, colours
+        if self._last_diff[0] != asked:  # that of a whole run is asked for each time it is opened
+            found = self._recording.diff(base, number)
+            if path is not None:
+                found = found.only(lambda change: path in (change.path, change.source))
+            sides = self._recording.files(base), self._recording.files(number)
+            shown = describe_diff(found, *sides, mask=self._mask, colours=colours)
+            self._last_diff = asked, {"base": base, "step": number} | shown
+        return self._last_diff[1]
 
     def search(self, text: str, number: int) -> dict[str, Any]:
         """Return the steps, and the files of one step, that contain a text in any case."""

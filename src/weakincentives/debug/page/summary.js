@@ -20,10 +20,10 @@ export async function summaryView(route) {
   fillHead(head, run, { changes, conversation });
   fillAnswer(answer, run);
   const element = h("article", { class: "summary-page" }, head, answer, changes, conversation);
-  // a run can have changed a thousand files: the rest does not wait for their diff
-  const filled = later(changes, "the changes", loadDiff(run.end, 1), (diff) => fillChanges(changes, run, diff));
   const messages = await talk(run.end, { first: 0 });
   replace(conversation, h("h3", { class: "group" }, "Conversation"), messages);
+  // a run can have changed a thousand files: nothing else waits for their diff
+  const filled = later(changes, "the changes", loadDiff(run.end, 1), (diff) => fillChanges(changes, run, diff));
   element.grow = async () => {
     const now = await loadRun(route.branch);
     fillHead(head, now, { changes, conversation });
