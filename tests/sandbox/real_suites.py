@@ -33,7 +33,13 @@ class Suite:
 
 
 SUITES = (
-    Suite("attrs", "25.4.0", ("hypothesis", "cloudpickle")),
+    # its type checker is found in the environment of wink inside, and not outside
+    Suite(
+        "attrs",
+        "25.4.0",
+        ("hypothesis", "cloudpickle"),
+        ("tests", "--ignore", "tests/test_pyright.py"),
+    ),
     Suite(
         "blinker",
         "1.9.0",
@@ -56,7 +62,12 @@ SUITES = (
         ("src", "--ignore", "src/trio/_tests/tools"),
     ),
     # its development servers that reload themselves do not always end, also outside
-    Suite("werkzeug", "3.1.3", ("cryptography",), ("tests", "-m", "not dev_server")),
+    Suite(
+        "werkzeug",
+        "3.1.3",
+        ("cryptography", "ephemeral-port-reserve", "pytest-timeout", "watchdog"),
+        ("tests", "-m", "not dev_server"),
+    ),
 )
 
 
