@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from mcp.types import ListRootsResult, Root
 from pydantic import FileUrl
 
 from tests.mcp.serving import Served, call, fail, run
+from tests.safety.person.mcp_operations import NoArguments
 from weakincentives.posix import fault_hook
+from weakincentives.prompt import Tool, ToolContext, ToolResult
 
 
 def write(client, path, content):
@@ -129,7 +132,7 @@ def test_a_chosen_path_is_created_again_where_its_directory_was_renamed(tmp_path
         (root / "d").rename(root / "moved")
         refused = await fail(client, "undo")
         assert "d/a.txt: changed since call 1" in refused
-        assert "To create again what is gone, choose it with `paths`: d/a.txt\n" in refused
+        assert "To create again what is gone, choose it with `paths`: d/a.txt" in refused
         assert not (root / "d").exists()
         text = await call(client, "undo", call=1, paths=["d/a.txt"])
         assert "Restored: d/a.txt" in text
@@ -137,6 +140,58 @@ def test_a_chosen_path_is_created_again_where_its_directory_was_renamed(tmp_path
         assert (root / "moved/a.txt").read_text() == "1"
 
     run(root, work)
+
+
+def swap(root: Path) -> Tool[NoArguments, str]:
+    """Return a command during which the user saves through a link; it fails."""
+
+    def command(params: NoArguments, *, context: ToolContext) -> ToolResult[str]:
+        del params, context
+        (root / "a.txt").write_text("agent")
+        (root / "d").rename(root / "real")
+        (root / "d").symlink_to("real")
+        (root / "d/f.txt").write_text("mine")
+        return ToolResult("It failed", "It failed", success=False)
+
+    return Tool[NoArguments, str](
+        name="swap",
+        description="Fails.",
+        handler=command,
+        params_type=NoArguments,
+        bypasses_filesystem=True,
+    )
+
+
+@pytest.mark.parametrize("later", ["removed", "a link", "edited"])
+def test_what_was_saved_through_a_link_is_had_again_where_the_link_led(
+    tmp_path: Path, later: str
+) -> None:
+    root = tmp_path / "w"
+    (root / "d").mkdir(parents=True)
+    for path in ("a.txt", "d/e.txt", "d/f.txt"):
+        (root / path).write_text("base")
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await fail(client, "swap")
+        assert not (root / "real").exists()  # rolled back with the command
+        if later == "edited":
+            (root / "d/e.txt").write_text("later")
+        else:
+            shutil.rmtree(root / "d")
+        if later == "a link":
+            (root / "d").symlink_to("nowhere")
+        refused = await fail(client, "undo", call=2)
+        assert "To undo the rest, choose it with `paths`: a.txt, real" in refused.split("\n")
+        chosen = await fail(client, "undo", call=2, paths=["d/f.txt"])
+        assert "d is a link, and this path is real/f.txt. Choose that" in chosen
+        found = sorted(str(each.relative_to(root)) for each in root.rglob("*"))
+        await call(client, "undo", call=2, paths=["real/f.txt"])
+        assert (root / "real/f.txt").read_text() == "mine"
+        now = sorted(str(each.relative_to(root)) for each in root.rglob("*"))
+        assert [each for each in now if each not in found] == ["real", "real/f.txt"]
+
+    run(root, work, tools=[swap(root)])
 
 
 def test_undo_keeps_a_file_that_somebody_put_into_a_new_directory(tmp_path: Path) -> None:

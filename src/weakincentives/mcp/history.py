@@ -6,11 +6,12 @@ is what the call left. Otherwise nothing changes, and the error names the path a
 """
 
 import logging
-from collections.abc import Callable, Collection, Generator, Sequence
+import posixpath
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from itertools import count, pairwise, takewhile
+from itertools import count, pairwise, product, takewhile
 from pathlib import Path
 from threading import Lock
 from typing import Protocol, runtime_checkable
@@ -45,7 +46,15 @@ from weakincentives.mcp.steps import (
     StepLog,
     find_undone,
 )
-from weakincentives.posix import display_path, display_paths, is_within, no_time_limit, parents_of
+from weakincentives.posix import (
+    display_path,
+    display_paths,
+    is_within,
+    join,
+    no_time_limit,
+    parent_of,
+    parents_of,
+)
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime import transaction
 
@@ -55,6 +64,7 @@ MAX_LISTED = 100
 """Paths in one sentence."""
 START = "start"
 """The name of the first checkpoint: the state when the server started."""
+_BY_CALL = "changed by "
 _REPLACED = ("before restore", "saved during a restore")  # tags of what a restore replaced
 _log = logging.getLogger(__name__)
 
@@ -468,6 +478,7 @@ class History:
         """
         overwritten = [(step, self._find_overwritten(step, paths)) for step in steps]
         parts, call = self._plan(steps, paths), self._recording
+        self._check_chosen(parts, paths or ())
         assert call is not None
         numbers = () if paths is not None else tuple(step.number for step in steps)
         planned = set[str]().union(*(each for _, each in parts))
@@ -480,12 +491,15 @@ class History:
         else:
             together = transaction(context.session, self._store)
         self._note_start(call, note)
+        is_chosen = paths is not None
         try:
             with together:
                 for step, gone in overwritten:
-                    self._restore_overwritten(step, gone, is_chosen=paths is not None)
+                    is_done = not gone or (is_chosen and self._create_again(step.states[0], gone))
+                    self._check_done(step, () if is_done else gone, planned)
                 for step, affected in parts:
-                    self._restore(step, affected, is_chosen=paths is not None)
+                    found = self._restore(step, affected, is_chosen=is_chosen)
+                    self._check_done(step, found, planned)
         except UnfinishedRestoreError:
             call.is_cut_off = True
             raise
@@ -507,10 +521,6 @@ class History:
         later = diff_since(self._store, step.states[0], renames=False) if found else None
         return set() if later is None else found & {each.path for each in later.entries}
 
-    def _restore_overwritten(self, step: Step, paths: AbstractSet[str], *, is_chosen: bool) -> None:
-        if paths and not (is_chosen and self._create_again(step.states[0], paths)):
-            raise UndoConflictError(self._describe_conflicts(step, sorted(paths)))
-
     def _plan(
         self, steps: Sequence[Step], chosen: Sequence[str] | None
     ) -> Sequence[tuple[Step, set[str]]]:
@@ -526,20 +536,25 @@ class History:
         changed = self._compare(one.states[1], other.states[0])
         return {*changed, *(up for path in changed for up in parents_of(path))}.isdisjoint(paths)
 
-    def _restore(self, step: Step, affected: AbstractSet[str], *, is_chosen: bool) -> None:
-        """Restore some paths to the state before a step, where they still are what it left."""
+    def _restore(
+        self, step: Step, affected: AbstractSet[str], *, is_chosen: bool
+    ) -> Collection[str]:
+        """Restore some paths to the state before a step; return what is not what it left.
+
+        If there is any such path, nothing is restored.
+        """
         before, after = step.states
         changed = self._compare(before, after)
         paths = None if changed <= affected else sorted(changed & affected)
         if not changed or paths == []:
-            return
+            return ()
         try:
             self._store.restore(before, paths=paths, expect=after)
         except StaleRestoreError as error:
             if is_chosen and self._create_again(before, changed & affected):
-                return
-            found = self._find_conflicts(after, error.paths)
-            raise UndoConflictError(self._describe_conflicts(step, found)) from error
+                return ()
+            return frozenset(error.paths)
+        return ()
 
     def _create_again(self, state: FilesystemSnapshot, paths: AbstractSet[str]) -> bool:
         """Restore paths that are all gone; return whether they were. Nothing is in their place."""
@@ -551,31 +566,58 @@ class History:
             return True
         return False
 
-    def _find_conflicts(self, expected: FilesystemSnapshot, stale: Sequence[str]) -> list[str]:
-        """Return what is not as expected: for a directory what is below it, if anything is."""
-        found = diff_since(self._store, expected, renames=False)
-        later = [] if found is None else [each.path for each in found.entries]
-        below = {path: [each for each in later if is_within(each, [path])] for path in stale}
-        return sorted({each for path in stale for each in below[path] or [path]})
-
-    def _describe_conflicts(self, step: Step, paths: Sequence[str]) -> str:
-        lines = [f"- {display_path(path)}: {self._blame(step, path)}" for path in paths]
-        more = len(lines) - _MAX_CONFLICTS
-        if more > 0:
-            lines = [*lines[:_MAX_CONFLICTS], f"- and {more:,} more"]
-        gone = [path for path in paths if not self._store.exists(path)]
-        if gone:
-            lines.append(
-                "To create again what is gone, choose it with `paths`:"
-                f" {display_paths(gone, MAX_LISTED)}"
-            )
-        return "\n".join(
-            [
-                f"Nothing was undone: undoing {step} would lose later changes of",
-                *lines,
-                "Undo the later calls first, or choose other paths with `paths`.",
-            ]
+    def _check_done(self, step: Step, stale: Collection[str], planned: Collection[str]) -> None:
+        """Refuse an undo if paths are not as expected; say what can be undone anyway."""
+        if not stale:
+            return
+        found = diff_since(self._store, step.states[1], renames=False)
+        later = {each.path for each in (() if found is None else found.entries)}
+        # for a directory what is below it, if anything is
+        below = {path for path in later if _is_in(path, stale)}
+        paths = sorted(below | (set(stale) - {up for path in below for up in parents_of(path)}))
+        blames = [self._blame(step, path) for path in paths[:_MAX_CONFLICTS]]
+        shown = zip(paths, blames, strict=False)
+        lines = [f"- {display_path(path)}: {blame}" for path, blame in shown]
+        if len(paths) > len(blames):
+            lines.append(f"- and {len(paths) - len(blames):,} more")
+        lines += self._offer(step, {*planned, *paths}, {*paths, *later})
+        if any(blame.startswith(_BY_CALL) for blame in blames):
+            lines.append("To undo what later calls changed, undo those calls first.")
+        raise UndoConflictError(
+            "\n".join([f"Nothing was undone: undoing {step} would lose later changes of", *lines])
         )
+
+    def _offer(self, step: Step, paths: Collection[str], later: AbstractSet[str]) -> Iterator[str]:
+        """Yield what of `paths` can be undone, and created again, although others changed."""
+        above = {up for path in later for up in parents_of(path)}
+        free = {path for path in paths if path not in above and not _is_in(path, later)}
+        rest = [path for path in free if self._link_above(step, path) is None]
+        if rest:
+            yield f"To undo the rest, choose it with `paths`: {_outermost(rest)}"
+        before = self.view(step.states[0])
+        found = [path for path in paths if path not in free and before.exists(path)]
+        gone = [path for path in found if not self._store.exists(path)]
+        if gone:
+            yield f"To create again what is gone, choose it with `paths`: {_outermost(gone)}"
+
+    def _link_above(self, step: Step, path: str) -> str | None:
+        """Return what is a link in the state before a step, above a path; None if nothing is."""
+        before = self.view(step.states[0])
+        found = (up for up in parents_of(path) if before.exists(up))
+        return next((up for up in found if before.stat(up).link_target is not None), None)
+
+    def _check_chosen(self, parts: Sequence[tuple[Step, set[str]]], chosen: Sequence[str]) -> None:
+        """Refuse a path below a link: what was saved there is where the link led."""
+        for (step, _), path in product(parts, chosen):
+            link = self._link_above(step, path)
+            if link is not None:
+                led = self.view(step.states[0]).stat(link).link_target or ""
+                real = posixpath.normpath(join(parent_of(link), led) + path.removeprefix(link))
+                raise ToolValidationError(
+                    f"Nothing was undone: in the state before {step}, {display_path(link)} is a"
+                    f" link, and this path is {display_path(real)}. Choose that, or the link, with"
+                    " `paths`"
+                )
 
     def _blame(self, step: Step, path: str) -> str:
         """Return who changed a path after a call, as far as that is known.
@@ -586,7 +628,7 @@ class History:
         steps = [each for each in steps if path in self._compare(*each.states)]
         for later in steps:
             if path not in self._compare(later.states[1], steps[-1].states[1]):
-                return f"changed by {later}"
+                return f"{_BY_CALL}{later}"
         return f"changed since call {step.number} by the user or another program"
 
     # --- states ---
@@ -616,6 +658,18 @@ def open_history(filesystem: Filesystem, directory: Path | None) -> History | No
     if isinstance(filesystem, ReadableFilesystem) and isinstance(filesystem, _StateStore):
         return History(filesystem, directory)
     return None
+
+
+def _is_in(path: str, parents: Collection[str]) -> bool:
+    """Return whether a path is at or below one of many."""
+    return path in parents or any(up in parents for up in parents_of(path))
+
+
+def _outermost(paths: Collection[str]) -> str:
+    """Return paths in a line, without those that are below others of them."""
+    chosen = set(paths)
+    found = [each for each in sorted(chosen) if chosen.isdisjoint(parents_of(each))]
+    return display_paths(found, MAX_LISTED)
 
 
 def _explain(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -195,8 +196,8 @@ def review(place: Path, moments: Moments) -> str:
 def regain(place: Path, save: Save) -> str:
     """Undo the calls that changed a path, from the last to the first, until a save is back.
 
-    Then whole calls: the save may have been at another path when it was displaced. If that path
-    is gone, the answer names it, and how to create it again.
+    Then whole calls: the save may have been at another path when it was displaced. If something
+    is in the way, the answer names what can be undone or created again, and it is chosen.
     """
 
     def is_back() -> bool:
@@ -207,14 +208,17 @@ def regain(place: Path, save: Save) -> str:
         found = await client.call_tool("review", {})
         numbers = {int(each) for each in re.findall(r"\bcall (\d+)", _text(found))}
         results = [found]
-        for paths, number in product([[save.path], []], sorted(numbers, reverse=True)):
-            if not is_back():
-                arguments = {"call": number, "paths": paths}
-                results.append(await client.call_tool("undo", arguments))
-            gone = re.search(r"gone, choose it with `paths`: (.*)", _text(results[-1]))
-            if not is_back() and gone is not None:
-                arguments = {"call": number, "paths": gone[1].split(", ")}
-                results.append(await client.call_tool("undo", arguments))
+        ways = deque(product([(save.path,), ()], sorted(numbers, reverse=True)))
+        tried = set(ways)
+        while ways and not is_back():
+            paths, number = ways.popleft()
+            arguments = {"call": number, "paths": paths}
+            results.append(await client.call_tool("undo", arguments))
+            for advice in re.findall(r"choose it with `paths`: (.*)", _text(results[-1])):
+                way = (tuple(advice.split(", ")), number)
+                if way not in tried:
+                    tried.add(way)
+                    ways.appendleft(way)
         return results
 
     return serve(place, work)
