@@ -194,6 +194,36 @@ def test_what_was_saved_through_a_link_is_had_again_where_the_link_led(
     run(root, work, tools=[swap(root)])
 
 
+def test_a_rollback_that_was_cut_off_between_its_records_can_be_undone(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    (root / "d").mkdir(parents=True)
+    for path in ("a.txt", "d/f.txt"):
+        (root / path).write_text("base")
+    records: list[str] = []
+
+    def fill(point: str) -> None:
+        records.extend([point] if point == "record.writing" else [])
+        if len(records) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work(served: Served) -> None:
+        with fault_hook(fill):
+            await fail(await served.connect(), "swap")
+
+    async def look(served: Served) -> None:
+        client = await served.connect()
+        review = await call(client, "review")
+        assert "call 1: swap by tester #1, other session" in review
+        assert "(undone by call 2)" in review
+        assert "call 3" not in review
+        await call(client, "undo", call=2)
+        assert (root / "real/f.txt").read_text() == "mine"
+
+    options = {"history_directory": tmp_path / "calls"}
+    run(root, work, tools=[swap(root)], **options)
+    run(root, look, **options)
+
+
 def test_undo_keeps_a_file_that_somebody_put_into_a_new_directory(tmp_path: Path) -> None:
     root = tmp_path / "w"
 

@@ -284,4 +284,15 @@ LOSSES = (
         "        if rest:\n",
         "        if False:\n",
     ),
+    Loss(
+        23,
+        "what a rollback replaced was listed nowhere after a kill between its two records",
+        (
+            "tests/mcp/test_undo.py::"
+            "test_a_rollback_that_was_cut_off_between_its_records_can_be_undone",
+        ),
+        "mcp/steps.py",
+        "step.number == 0 or step.is_rolled_back",
+        "step.number == 0",
+    ),
 )

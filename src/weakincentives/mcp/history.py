@@ -171,7 +171,9 @@ class History:
     def _add_interrupted(self, step: Step, present: FilesystemSnapshot) -> None:
         """Add a command or an undo during which an earlier server was killed."""
         replaced = None if step.is_undo else self._find_replaced(step)
-        if replaced is not None:  # the rollback of a command was not recorded
+        if step.is_rolled_back:
+            self._add_rollback(step, present)
+        elif replaced is not None:  # the rollback of a command was not recorded
             self._add_rolled_back(step, replaced, present)
         elif not step.is_undo:
             added = None if step.before is None else self._add(step, step.before, present)
@@ -270,9 +272,11 @@ class History:
     ) -> str:
         """Add a command and its rollback; return how to get something back."""
         assert step.before is not None
-        added = self._add(step, step.before, replaced)
-        if added is None:
-            return ""
+        added = self._add(replace(step, is_rolled_back=True), step.before, replaced)
+        return "" if added is None else self._add_rollback(added, after)
+
+    def _add_rollback(self, added: Step, after: FilesystemSnapshot) -> str:
+        """Add the rollback of a command that was added; return how to get something back."""
         undo = self.log.add(replace(added.reverse(), after=after))
         text = (
             f"Rolled back: {display_paths(added.paths, MAX_LISTED)}. If the user saved one of these"

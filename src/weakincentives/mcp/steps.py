@@ -61,6 +61,7 @@ class Step:
         is_interrupted: Whether its server was killed before it ended. The state after it is then
             that of the next start, so it includes what was changed in between.
         command: The number of the note of its start; 0 if there is none.
+        is_rolled_back: Whether its rollback follows, as the next step of the same command.
         created_at: When it ended.
         session: The server that ran it.
     """
@@ -75,6 +76,7 @@ class Step:
     undoes: tuple[int, ...] = ()
     is_interrupted: bool = False
     command: int = 0
+    is_rolled_back: bool = False
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     session: str = ""
 
@@ -96,7 +98,8 @@ class Step:
 
     def reverse(self) -> "Step":
         """Return the undo of this step."""
-        return replace(self, tool=UNDO, before=self.after, after=self.before, undoes=(self.number,))
+        step = replace(self, tool=UNDO, undoes=(self.number,), is_rolled_back=False)
+        return replace(step, before=self.after, after=self.before)
 
     def with_paths(self, changed: AbstractSet[str]) -> "Step":
         """Return the step with the paths that it changed."""
@@ -257,15 +260,18 @@ class StepLog:
             os.close(descriptor)
 
     def interrupted(self) -> Iterator[Step]:
-        """Yield the calls whose server was killed before they ended, until they are added."""
+        """Yield the calls whose server was killed before they ended, until they are added.
+
+        Of one whose rollback alone is missing, the step that was added is yielded.
+        """
         notes = [] if self._directory is None else sorted(self._directory.glob(f"*{_NOTE}"))
-        ended = {step.command for step in self.steps} if notes else set[int]()
+        added = {step.command: step for step in self.steps} if notes else dict[int, Step]()
         for path in notes:
             with suppress(BlockingIOError, FileNotFoundError), _lock_note(path) as data:
                 number = int(path.name.removesuffix(_NOTE))
                 with suppress(SerdeError):  # torn: the call had not begun
-                    if number not in ended:
-                        step = decode(data, Step)
+                    step = added.get(number) or decode(data, Step)
+                    if step.number == 0 or step.is_rolled_back:
                         yield replace(
                             step, client=_other(step.client), command=number, is_interrupted=True
                         )
