@@ -394,7 +394,8 @@ class SnapshotStore:
         self.displaced = None
         if not edits:
             return {}
-        self.tracker.touch(*(each.path for each in edits))
+        if self._exclusive:  # otherwise every capture looks at every path
+            self.tracker.touch(*(each.path for each in edits))
         try:
             result = restore_edits(
                 self._directory,
@@ -433,12 +434,11 @@ class SnapshotStore:
             for path, entry in entries.items():
                 if entry.kind not in {"file", "symlink"}:
                     raise os_error(errno.EINVAL, path, "Only files and links can be stored")
-            self.displaced = commits.store_entries(state, entries, contents, fact)
+            kept = self.displaced = commits.store_entries(state, entries, contents, fact)
         except (OSError, WinkError) as error:
             _log.warning("Cannot store what somebody %s: %s: %s", fact, names, error)
             raise
-        snapshot_id = self.displaced.snapshot_id
-        _log.warning("Kept in snapshot %s what somebody %s: %s", snapshot_id, fact, names)
+        _log.warning("Kept in snapshot %s what somebody %s: %s", kept.snapshot_id, fact, names)
 
     # --- the repository ---
 
