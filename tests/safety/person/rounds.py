@@ -120,7 +120,7 @@ def _judge(operation: Operation, place: Path, person: Person, endings: list[Endi
         where = find_save(person.root, save, lambda: operation.stored(place))
         outcome.counts[where] += 1
         if where == "lost" and save.way == "mmap" and not person.root.exists():
-            # docs/history.md says it: nobody can tell that a mapping on a tmpfs was written, and a
+            # docs/undo.md says it: nobody can tell that a mapping on a tmpfs was written, and a
             # copy in which nothing else was changed is removed
             outcome.counts["unseen"] += 1
         elif where in ("lost", "hidden"):
