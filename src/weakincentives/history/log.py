@@ -4,7 +4,7 @@ A file is a signature, a random token, and records. The checksums are keyed with
 cover the position, so bytes inside a payload never look like a record, and a record that was
 copied elsewhere is not one either. A process that is killed leaves at most one torn record at the
 end, which the next writer cuts off. A damaged record in the middle is skipped and reported. The
-format is specified in `docs/reference/record-format.md`.
+format is specified in `docs/reference/history.md`.
 """
 
 import fcntl

@@ -3,7 +3,7 @@
 It is a directory: a git repository, which may also have the snapshots of the workspace, and in
 it the log `steps`. Or it is one file, made to be sent: a log that has a pack with all objects too.
 A step has small new objects in its own record, so one append makes it durable; large ones are in a
-pack before the step is appended. The format is specified in `docs/reference/timeline-format.md`.
+pack before the step is appended. The format is specified in `docs/reference/history.md`.
 """
 
 import fcntl
