@@ -554,7 +554,7 @@ def test_a_release_that_fails_is_rolled_back(
         return write(descriptor, data, offset)
 
     def fail_to_remove(path: str, *, dir_fd: int) -> None:
-        if path == "records":
+        if path == ".gitignore":
             monkeypatch.undo()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         unlink(path, dir_fd=dir_fd)

@@ -67,7 +67,7 @@ RECORDS = st.one_of(
 def journal_directory(content: bytes = b"") -> Iterator[Callable[[], JournalDirectory]]:
     with temporary(light=True) as place:
         (place / "journal").mkdir()
-        (place / "journal" / "records").write_bytes(content)
+        (place / "journal" / ".gitignore").write_bytes(content)
         descriptor = os.open(place, os.O_RDONLY)
         try:
             yield lambda: JournalDirectory(descriptor, "journal", durable=False)
@@ -76,7 +76,7 @@ def journal_directory(content: bytes = b"") -> Iterator[Callable[[], JournalDire
 
 
 def written(*records: Record) -> bytes:
-    return b"wink-journal 3\n" + b"".join(record.encode() for record in records)
+    return b"*\n# wink-journal 4\n" + b"".join(record.encode() for record in records)
 
 
 def read(content: bytes) -> list[Record]:
@@ -96,7 +96,7 @@ def test_a_record_is_what_the_page_on_the_format_says() -> None:
     )
     content += b'"mode":420,"size":3,"blob":"%b","target":""},"inode":99}' % (b"0123456789" * 4)
     record = Record("put", "a b/\udcff\n", 12, "", after, 99)
-    assert record.encode() == b"%08x %b\n" % (zlib.crc32(content), content)
+    assert record.encode() == b"# %08x %b\n" % (zlib.crc32(content), content)
 
 
 @given(st.lists(RECORDS, max_size=6))
@@ -236,7 +236,7 @@ def test_it_is_no_leftover_to_those_who_only_come_across_it(root: Path) -> None:
         assert not is_leftover(journal.name, 1e9)
         assert [entry.name for entry in beside.list()] == ["dir", "file"]
         beside.write("dir/third", "")
-        assert (journal / "records").exists()
+        assert (journal / ".gitignore").exists()
     with opened(root) as fs:
         assert fs.read("file").content == "old"
         assert [each.path for each in fs.glob("dir/*")] == ["dir/third"]
@@ -360,18 +360,18 @@ def _foreign(journal: Path) -> Path:
 def test_one_from_another_namespace_is_left_alone_while_it_is_young(root: Path, left: Path) -> None:
     foreign = _foreign(left)
     with opened(root):
-        assert (foreign / "records").exists()
+        assert (foreign / ".gitignore").exists()
 
 
 def test_one_from_another_namespace_is_rolled_back_when_it_is_old_and_free(
     root: Path, left: Path
 ) -> None:
     foreign = _foreign(left)
-    os.utime(foreign / "records", (1, 1))
+    os.utime(foreign / ".gitignore", (1, 1))
     holder, ready, wait = 0, os.pipe(), os.pipe()
 
     def hold() -> None:
-        with (foreign / "records").open("r+b") as file:
+        with (foreign / ".gitignore").open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
             os.write(ready[1], b"1")
             os.read(wait[0], 1)
@@ -389,7 +389,7 @@ def test_one_from_another_namespace_is_rolled_back_when_it_is_old_and_free(
 def test_one_that_others_may_write_is_not_believed(
     root: Path, left: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for spoiled in (left, left / "records"):
+    for spoiled in (left, left / ".gitignore"):
         mode = spoiled.stat().st_mode
         spoiled.chmod(mode | stat.S_IWGRP)
         with opened(root):
@@ -401,7 +401,7 @@ def test_one_that_others_may_write_is_not_believed(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_one_that_belongs_to_somebody_else_is_not_believed(root: Path, left: Path) -> None:
-    for spoiled in (left, left / "records"):
+    for spoiled in (left, left / ".gitignore"):
         os.chown(spoiled, 65534, 65534)
         with opened(root):
             assert (root / "file").read_text() == "new"
@@ -409,11 +409,35 @@ def test_one_that_belongs_to_somebody_else_is_not_believed(root: Path, left: Pat
 
 
 def test_a_version_that_is_not_known_is_left_alone(root: Path, left: Path) -> None:
-    records = left / "records"
-    records.write_bytes(records.read_bytes().replace(b"journal 3", b"journal 4", 1))
+    records = left / ".gitignore"
+    records.write_bytes(records.read_bytes().replace(b"journal 4", b"journal 5", 1))
     with opened(root):
         assert records.exists()
         assert (root / "file").read_text() == "new"
+
+
+def test_one_of_an_earlier_version_is_left_alone(root: Path, left: Path) -> None:
+    records = (left / ".gitignore").rename(left / "records")
+    with opened(root):
+        assert records.exists()
+        assert (root / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("command", [["clean", "-fdq"], ["add", "-A"]])
+def test_git_neither_removes_nor_stages_what_it_holds(
+    root: Path, left: Path, command: list[str]
+) -> None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", root, *arguments], check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    slots = sorted(each.name for each in left.iterdir())
+    assert len(slots) > 1
+    git(*command)
+    assert sorted(each.name for each in left.iterdir()) == slots
+    assert not any("wink" in each for each in git("ls-files").splitlines())
 
 
 def _file(place: Path) -> None:
@@ -427,7 +451,7 @@ def _link(place: Path) -> None:
 
 def _directory_of_pipes(place: Path) -> None:
     place.mkdir(mode=0o700)
-    os.mkfifo(place / "records")
+    os.mkfifo(place / ".gitignore")
 
 
 @pytest.mark.parametrize("make", [_file, _link, os.mkfifo, _directory_of_pipes])
@@ -444,7 +468,7 @@ def test_what_only_looks_like_a_journal_is_left_alone(
 
 
 def test_what_is_left_of_an_ended_one_is_removed(root: Path, left: Path) -> None:
-    (left / "records").unlink()
+    (left / ".gitignore").unlink()
     with opened(root):
         assert (root / "file").read_text() == "new"
         assert temporary_names(root) == []
@@ -456,7 +480,7 @@ def test_forged_records_change_nothing_outside(root: Path, left: Path) -> None:
     (outside / "secret").write_text("secret")
     (root / "out").symlink_to(outside)
     (left / "7").write_text("forged")
-    (left / "records").write_bytes(
+    (left / ".gitignore").write_bytes(
         written(Record("new", "out/secret", 3), Record("put", "out/new", 7))
     )
     with opened(root) as fs:

@@ -47,13 +47,14 @@ SLOT_KINDS = frozenset({"put", "again", "removed"})
 """The records after whose change the slot has the entry before."""
 PREFIX = f"{RESERVED_PREFIX}journal-"
 """The beginning of the name of every journal."""
-_MAGIC = b"wink-journal "
-_HEADER = _MAGIC + b"3"
+_MAGIC = b"*\n# wink-journal "
+_HEADER = _MAGIC + b"4\n"
 _COMMITS = re.compile(r"[0-9a-f]{40}:[0-9a-f]{40}")
 _ABSENT = EntryState()
 BESIDE = "beside"
 """The `other` of a record whose slot is in the parent of its path, on another file system."""
-_RECORDS_NAME = "records"
+_RECORDS_NAME = ".gitignore"  # it begins with `*`: git neither removes nor stages the slots
+_OLD_RECORDS_NAME = "records"  # up to version 3
 _REPLACED_NAME = "replaced"  # exists once everything was replaced
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -88,7 +89,7 @@ class Record:
     def encode(self) -> bytes:
         """Return the record as a line on disk."""
         content = encode(self)
-        return b"%08x %b\n" % (zlib.crc32(content), content)
+        return b"# %08x %b\n" % (zlib.crc32(content), content)
 
 
 class JournalDirectory:
@@ -189,13 +190,13 @@ class JournalDirectory:
     def read(self) -> bool:
         """Read the records, unless it has ended; return False if their version is unknown."""
         found = self.stats[-1]
-        if len(self._opened) == 1 or not found.st_nlink:
-            return True
-        header, *lines = read_range(self._opened[1], 0, found.st_size).split(b"\n")
-        if header != _HEADER:
-            return not header.startswith(_MAGIC)
-        end = len(_HEADER) + 1
-        for line in lines[:-1]:  # the last one has no end
+        if len(self._opened) == 1:
+            return not exists((self._opened[0], _OLD_RECORDS_NAME))
+        content = read_range(self._opened[1], 0, found.st_size if found.st_nlink else 0)
+        if not content.startswith(_HEADER):
+            return not content.startswith(_MAGIC)
+        end = len(_HEADER)
+        for line in content[end:].split(b"\n")[:-1]:  # the last one has no end
             record = _decode(line)
             if record is None:
                 break
@@ -240,7 +241,7 @@ class JournalDirectory:
         """Append records with one write; an error, such as a full disk, cuts it off again."""
         lines = [record.encode() for record in records]
         start = end = self._ends[-1]
-        data = b"".join(lines) if end else b"%b\n%b" % (_HEADER, b"".join(lines))
+        data = b"".join(lines) if end else _HEADER + b"".join(lines)
         try:
             while end < start + len(data):
                 end += os.pwrite(self._opened[1], data[end - start :], end)
@@ -293,8 +294,8 @@ class JournalDirectory:
 
 def _decode(line: bytes) -> Record | None:
     """Decode a record; return None if it is damaged or its path leaves the workspace."""
-    content = line[9:]
-    if line[:9] != b"%08x " % zlib.crc32(content):
+    content = line[11:]
+    if line[:11] != b"# %08x " % zlib.crc32(content):
         return None
     try:
         record = decode(content, Record)
