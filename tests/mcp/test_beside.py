@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from tests.safety.places import ROOT
 SERVER = """
 import os, signal, sys
 from pathlib import Path
-from weakincentives.filesystem import HostFilesystem
-from weakincentives.mcp import McpWorkspace, serve_stdio
+from weakincentives.cli.main import main
 from weakincentives.posix import fault_hook
 
 root, action, wanted = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -28,6 +27,8 @@ def person(point):
         return
     seen += 1
     (root.parent / "points").write_text(str(seen))
+    if seen > wanted and action == "save and kill" and point == "journal.ended":
+        os.kill(os.getpid(), signal.SIGKILL)
     if seen != wanted:
         return
     if action == "kill":
@@ -36,8 +37,8 @@ def person(point):
     other.write_text("mine\\n")
     other.rename(root / "a.txt")
 
-with fault_hook(person), HostFilesystem(root, git_dir=root.parent / "git") as files:
-    serve_stdio(McpWorkspace(files, history_directory=root.parent / "calls"))
+with fault_hook(person):
+    main(["mcp", str(root), "--in-place", "--sandbox", "none"])
 """
 
 
@@ -53,7 +54,8 @@ class Place:
     @contextmanager
     def serve(self, action: str = "none", at: int = 0) -> Iterator[ServerProcess]:
         command = [sys.executable, "-c", SERVER, str(self.root), action, str(at)]
-        with ServerProcess(command, directory=ROOT) as server:
+        places = {name: str(self.root.parent) for name in ("HOME", "XDG_STATE_HOME")}
+        with ServerProcess(command, directory=ROOT, environment=places) as server:
             server.initialize()
             yield server
 
@@ -105,6 +107,26 @@ def test_a_save_beside_a_real_server_is_kept_and_found_by_the_next_one(
         with place.serve() as server:
             assert recover(server, place, "mine\n"), at
         at += 7
+
+
+@pytest.mark.slow
+def test_a_save_that_a_killed_call_had_replaced_is_found_by_the_next_server(
+    tmp_path: Path,
+) -> None:
+    at, points = 1, 1
+    while at <= points < 10:  # a higher number: it was not killed, because the save came later
+        place = Place(tmp_path / str(at))
+        with place.serve("save and kill", at) as server:
+            server.call("write_file", path="a.txt", content="one\nagent\n")
+            place.arm()
+            with suppress(NoAnswerError):
+                server.call("delete_file", path="a.txt")
+            server.kill()
+        points = place.disarm()
+        with place.serve() as server:
+            assert recover(server, place, "mine\n"), at
+        at += 1
+    assert at > 3
 
 
 @pytest.mark.slow

@@ -295,4 +295,26 @@ LOSSES = (
         "step.number == 0 or step.is_rolled_back",
         "step.number == 0",
     ),
+    Loss(
+        24,
+        "git removed what a savepoint held, because it was neither tracked nor ignored",
+        (
+            "tests/filesystem/host/test_journal.py::"
+            "test_git_neither_removes_nor_stages_what_it_holds",
+        ),
+        "filesystem/host/journal/records.py",
+        'b"*\\n# wink-journal "',
+        'b"# wink-journal "',
+    ),
+    Loss(
+        25,
+        "what a killed call had replaced was told to the recorder of the next server alone",
+        (
+            "tests/mcp/test_beside.py::"
+            "test_a_save_that_a_killed_call_had_replaced_is_found_by_the_next_server",
+        ),
+        "cli/mcp/service.py",
+        "    made = engine = None\n",
+        "    made = engine = None\n    place.filesystem.subscribe_changes(lambda _: None)\n",
+    ),
 )

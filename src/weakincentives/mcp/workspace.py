@@ -137,6 +137,7 @@ class McpWorkspace:
             is_visible=self._roots.allows,
             diff=None if history_tools is None else history_tools.diff_since,
         )
+        self._history = history
         self._execution = CallExecution(
             self.tools,
             ToolContext(None, None, None, self.session, filesystem=filesystem),
@@ -174,6 +175,20 @@ class McpWorkspace:
         the same name.
         """
         mount(server, self._request_handlers)
+
+    def start(self) -> None:
+        """Keep the present state as the start, and list what an earlier server left unfinished.
+
+        The first call does it otherwise. Start before anything else listens to the changes of
+        the filesystem: what was not reported to the earlier server is reported once.
+
+        Raises:
+            SnapshotError: The state could not be kept.
+            OSError: The calls of earlier sessions cannot be read.
+            LogError: The same.
+        """
+        if self._history is not None:
+            self._history.start()
 
     def close(self) -> None:
         """Cancel all calls, and return when none runs any more."""

@@ -98,8 +98,9 @@ def serve(options: ServeOptions, http: HttpOptions | None, *, as_json: bool) -> 
     with ExitStack() as stack:
         run = stack.enter_context(runs.new_run(session.session_id, options.directory))
         place = stack.enter_context(_open_place(options, settings, run))
-        stack.enter_context(_record(options, settings, session, place))
+        recording = stack.enter_context(ExitStack())  # ends when nothing runs any more
         workspace = _create_workspace(options, settings, session, place, sandbox, stack)
+        recording.enter_context(_record(options, settings, workspace, place))
         _print_start(options, place, sandbox)
         if http is None:
             serve_stdio(workspace)
@@ -222,9 +223,12 @@ def _keep_changes(copy: WorkingCopy) -> None:
 
 @contextmanager
 def _record(
-    options: ServeOptions, settings: Settings, session: Session, place: _Place
+    options: ServeOptions, settings: Settings, workspace: McpWorkspace, place: _Place
 ) -> Generator[None, None, None]:
-    """Record every call, and dump the session on request; the server works without it too."""
+    """Record every call, and dump the session on request; the server works without it too.
+
+    What an earlier server left unfinished is listed first: who listens alone is told alone.
+    """
     if options.no_dump:
         yield
         return
@@ -238,8 +242,9 @@ def _record(
     unsubscribe = place.filesystem.subscribe(keep_written)
     try:
         details: dict[str, Any] = {"mcp": _describe(options, place), "left_out": reproducible.paths}
+        workspace.start()
         recorder = SessionRecorder(
-            session,
+            workspace.session,
             runs.steps_path(place.run),
             place.filesystem,
             details=details,
@@ -255,7 +260,7 @@ def _record(
     finally:
         unsubscribe()
         recorder.close()
-        _finish_recording(recorder, session, settings["dump"], place)
+        _finish_recording(recorder, workspace.session, settings["dump"], place)
 
 
 def _finish_recording(
