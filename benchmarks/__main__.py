@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run workloads, print tables, write JSON.
+"""`python -m benchmarks`: run workloads, print tables, write JSON; `--save` keeps the tables.
 
 Exit status: 0 when every answer was right, 1 when one of ours (or of a limit) was
 wrong or failed, 2 for a wrong command line. A missed goal is printed, and
@@ -26,6 +26,7 @@ from benchmarks.report import (
     print_table,
     write_json,
 )
+from benchmarks.saved import RESULTS, save
 from benchmarks.stage import Stage
 from benchmarks.workloads import WORKLOADS
 
@@ -65,6 +66,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--smallest", action="store_true", help="once, smallest size, no times")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine")
     parser.add_argument("--json", type=Path, help="where the JSON goes")
+    parser.add_argument("--save", metavar="NAME", help="write benchmarks/results/NAME.md")
     parser.add_argument("--strict", action="store_true", help="a missed goal fails the run")
     parser.add_argument("--clean", action="store_true", help="remove the kept corpora and stop")
     options = parser.parse_args(argv)
@@ -113,6 +115,8 @@ def conclude(
         place = options.json or cache_directory() / "last.json"
         write_json(place, surroundings, reports)
         console.print(f"\nJSON: {place}", highlight=False)
+        if options.save:
+            save(RESULTS / f"{options.save}.md", surroundings, reports)
         for line in (line for report in reports for line in report.missed):
             console.print(f"missed: {line}", highlight=False)
         for line in (line for report in reports for line in report.doubtful):

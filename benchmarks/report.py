@@ -92,8 +92,13 @@ def print_table(console: Console, report: Report) -> None:
 def print_overview(console: Console, reports: Sequence[Report]) -> None:
     """Print what was reached in all workloads: one table of cases, one of facts."""
     console.print("\nAll workloads\n", highlight=False)
-    console.print(_summary(reports))
-    console.print(_facts(reports))
+    for table in tables_of(reports):
+        console.print(table)
+
+
+def tables_of(reports: Sequence[Report]) -> tuple[Table, Table]:
+    """Return what was reached: a table of cases, and one of facts."""
+    return _summary(reports), _facts(reports)
 
 
 def print_agreement(console: Console, report: Report) -> None:

@@ -130,7 +130,8 @@ class _Page(HTMLParser):
 
 
 def _copy_documents(target: Path) -> None:
-    shutil.copytree(ROOT / "docs", target / "docs")
+    for folder in ("docs", "benchmarks/results"):
+        shutil.copytree(ROOT / folder, target / folder)
     for path in ROOT.glob("*.md"):
         shutil.copyfile(path, target / path.name)
     _write(target / "assets" / _WORKER.name, _WORKER.read_text())

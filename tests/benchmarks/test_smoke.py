@@ -12,9 +12,13 @@ import pytest
 from benchmarks import corpus
 from benchmarks.__main__ import main, run_workload
 from benchmarks.gitids import ExpectedTree
-from benchmarks.harness import Case, Contender, expect, measure
+from benchmarks.harness import Case, Contender, Fact, Workload, expect, measure
 from benchmarks.peer_git import Git
+from benchmarks.report import Report, environment
+from benchmarks.saved import MARK, RESULTS, save
 from benchmarks.workloads import WORKLOADS
+from scripts.steps import ROOT
+from tests.test_docs import broken_links
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is a peer")
 
@@ -71,3 +75,35 @@ def test_an_unknown_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> N
         main(["W99"])
     assert caught.value.code == 2
     assert "unknown workload: W99" in capsys.readouterr().err
+
+
+def test_a_saved_result_keeps_its_words_and_replaces_its_tables(tmp_path) -> None:
+    contender = Contender("us", "ours", lambda: 4, lambda it: expect(it, 4, "two and two"))
+    sums = [measure(Case("a | b", (contender,)), rounds=2)]
+    report = Report(Workload("W0", "sums", lambda stage: iter(())), sums, [Fact("size", "7 MB")])
+    place = tmp_path / "results" / "sums.md"
+    save(place, environment("python -m benchmarks W0"), [report])
+    first = place.read_text()
+    assert first.startswith(f"# sums\n\n{MARK}\n\n`python -m benchmarks W0`, 20")
+    assert r"| W0 | a \| b | " in first
+    assert first.endswith(
+        "|  | fact | is | met |\n| --- | --- | --- | --- |\n| W0 | size | 7 MB | - |\n"
+    )
+    place.write_text(first.replace("# sums\n", "# Sums\n\nWhat they are.\n"))
+    report.facts[:] = [Fact("size", "8 MB", met=False)]
+    save(place, environment("python -m benchmarks W0"), [report])
+    second = place.read_text()
+    assert second.startswith(f"# Sums\n\nWhat they are.\n\n{MARK}\n\n`python")
+    assert second.count(MARK) == 1
+    assert "| W0 | size | 8 MB | MISSED |" in second
+    assert "7 MB" not in second
+
+
+def test_the_results_are_linked_and_their_links_lead_somewhere() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    results = sorted(RESULTS.glob("*.md"))
+    assert results
+    assert [each.name for each in results if f"results/{each.name})" not in page] == []
+    assert {each.name: list(broken_links(each)) for each in results} == {
+        each.name: [] for each in results
+    }
