@@ -1,6 +1,6 @@
 """The reference filesystem server and `wink mcp` side by side, on one script of calls.
 
-    python -m scripts.mcp_comparison    # writes docs/mcp-comparison.md again
+    python -m scripts.mcp_comparison    # writes benchmarks/results/mcp_comparison.md
 
 Both servers run as processes with pipes, each on its own copy of the same directory. Compared
 are success, what the result says, and the files afterwards.
@@ -23,7 +23,7 @@ from scripts.mcp_process import ServerProcess
 from scripts.node_packages import REFERENCE_SERVER, explain_missing, find_node_program
 from scripts.steps import ROOT
 
-PAGE = ROOT / "docs" / "mcp-comparison.md"
+PAGE = ROOT / "benchmarks" / "results" / "mcp_comparison.md"
 
 Result = Mapping[str, Any]
 Meaning = Callable[[Result, str], object]
@@ -266,24 +266,21 @@ MEANINGS: Mapping[str, Meaning] = {
 _HEAD = """\
 # Beside the reference server
 
-`wink mcp` offers the tools of the reference filesystem server of MCP, with the same names and
-arguments, so that its clients find what they know. {total} calls were sent to both, over pipes,
-each in a directory of its own with the same files: reading, escapes, writing, editing, moving and
-finding, with CRLF, byte order marks, Latin-1, binary files, links, huge files and wrong arguments.
-Compared were success, what the result says, and every file afterwards. {same} calls had the same
-outcome. The other {other} are below: in each of them ours does something else on purpose.
+[`wink mcp`](../../docs/mcp.md) has the tools of the reference filesystem server of MCP, with the
+same names and arguments. {total} calls were sent to both over pipes, each in a directory of its
+own with the same files: reading, escapes, writing, editing, moving and finding, with CRLF, byte
+order marks, Latin-1, binary files, links, huge files and wrong arguments. Compared were success,
+what the result says, and every file afterwards. {same} calls had the same outcome. In the other
+{other}, listed below, ours does something else on purpose.
 
-Three things hold for every call. The text of a result is worded for a model: lines have numbers,
-and a refusal says what to do next. A program reads `structuredContent`, which has the text of a
-file without numbers, as the reference server sends it. And every change can be taken back with
-[`undo`](mcp.md), which the reference server does not have. [W19](benchmarks.md) compares the cost
-of a call.
+Four things hold for every call. The text of a result is worded for a model: lines have numbers,
+and a refusal says what to do next. `structuredContent` has the text of a file without numbers, as
+the reference server sends it. Every change can be undone, which the reference server cannot do.
+The roots of a client replace the directory of the reference server; ours only restricts itself
+to them.
 
-The reference server takes the roots that a client names in place of its own directory; here they
-only [restrict](mcp.md) it.
-
-This page is made by `python -m scripts.mcp_comparison`, with {name} {version}; `make test` sends
-the calls again.
+`python -m scripts.mcp_comparison` writes this file, with {name} {version}. `make test` sends the
+calls again.
 """
 
 
