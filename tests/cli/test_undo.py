@@ -1,6 +1,10 @@
 """`wink undo`: one step of a run is undone in its copy, and nothing that came later is lost."""
 
 import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -270,6 +274,57 @@ def test_what_the_user_saved_during_a_command_that_ctrl_c_ends_can_be_had_back(
     assert wink("undo", place.name, "6", "--only", "calc.py").code == 0
     assert (place / "workspace" / "calc.py").read_text() == "# mine\n"
     assert not (place / "workspace" / "half.txt").exists()
+
+
+SAVING = """
+import os, signal, sys
+from pathlib import Path
+from weakincentives.cli.main import main
+from weakincentives.posix import fault_hook
+
+copies, fault, *arguments = sys.argv[1:]
+
+def person(point):
+    for file in Path(copies).glob("*/workspace/calc.py"):
+        journals = [*file.parent.glob(".wink-tmp-journal-*")]
+        if point == "journal.recorded" and journals and "def" in file.read_text():
+            swap = file.with_name("swap")
+            swap.write_text("# mine\\n")
+            swap.rename(file)
+        elif point == "journal.ended" and journals and fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+with fault_hook(person):
+    main(arguments)
+"""
+
+
+@pytest.mark.parametrize("fault", ["none", "kill"])
+def test_what_a_call_replaced_can_be_had_back_also_after_a_kill(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path, fault: str
+):
+    overwrite = {"file_path": "calc.py", "content": "new\n", "mode": "overwrite"}
+    model = script({"name": "write_file", "arguments": overwrite}, "Done.")
+    words = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "none")
+    runs = tmp_path / "places" / "state" / "wink" / "runs"
+    child = [sys.executable, "-c", SAVING, str(runs), fault, *map(str, words)]
+    done = subprocess.run(
+        child, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    shown = done.stderr
+    [place] = copies()
+    if fault == "kill":
+        assert done.returncode == -signal.SIGKILL
+        model = script("Done.")
+        shown = wink("run", "--continue", "--workspace", project, "--model", model).err
+    found = re.search(r"Saved by you, and replaced in step (\d+): calc.py", shown)
+    assert found, shown
+    calc = place / "workspace" / "calc.py"
+    with Timeline(steps_path(place)) as timeline:
+        assert timeline.files(int(found[1])).read("calc.py").content == calc.read_text()
+    assert f"to get one back: wink undo {place.name} {found[1]} --only PATH" in shown
+    assert wink("undo", place.name, found[1], "--only", "calc.py").code == 0
+    assert calc.read_text() == "# mine\n"
 
 
 def test_a_copy_in_which_something_was_displaced_is_not_removed(

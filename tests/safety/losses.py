@@ -317,4 +317,12 @@ LOSSES = (
         "    made = engine = None\n",
         "    made = engine = None\n    place.filesystem.subscribe_changes(lambda _: None)\n",
     ),
+    Loss(
+        26,
+        "a save that a killed call of a run had replaced was recorded as if it were still there",
+        ("tests/cli/test_undo.py::test_what_a_call_replaced_can_be_had_back_also_after_a_kill",),
+        "runtime/timeline/files.py",
+        "        self._paths.update(each.path for each in saved)",
+        "        pass",
+    ),
 )

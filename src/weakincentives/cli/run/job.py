@@ -177,6 +177,7 @@ class Job:
             facts["timeline_error"] = recorder.problem
             if recorder.last:  # else not even the first step could be recorded
                 facts.update(timeline=recorder.path, last_step=recorder.last)
+            facts["saved"] = recorder.saved
 
     def _add_rollback(self, result: RollbackResult) -> None:
         """Note a rollback, to name its paths in the report."""

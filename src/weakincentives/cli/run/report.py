@@ -196,7 +196,7 @@ class Report:
                 is_silent=self._is_silent,
                 can_reply=can_reply,
                 wanted=wanted,
-                is_kept=bool(result.displaced),
+                is_kept=bool(result.displaced or result.saved),
             )
             resolution = decision.resolve(action)
             state = None if resolution.reply is None else review.state
@@ -272,9 +272,11 @@ class Report:
         if result.left_out and result.dump is not None:
             names = display_paths(sorted(result.left_out), _MAX_LEFT_OUT)
             self._print(f"  skipped (reproducible): {names} (--dump-all)")
-        for step, paths in result.displaced.items():
-            self._print(f"Rolled back with the command of step {step}: {display_paths(paths)}")
-            self._print(f"  to get one back: wink undo {name} {step} --only PATH")
+        facts = ("Rolled back with the command of", "Saved by you, and replaced in")
+        for fact, found in zip(facts, (result.displaced, result.saved), strict=True):
+            for step, paths in found.items():
+                self._print(f"{fact} step {step}: {display_paths(paths)}")
+                self._print(f"  to get one back: wink undo {name} {step} --only PATH")
 
     def _describe(
         self, result: JobResult, resolution: Resolution, action: Action, code: int
@@ -291,9 +293,10 @@ class Report:
             "seconds": round(result.seconds, 3),
             "network": traffic_facts(result.traffic),
             "dump": None if result.dump is None else str(result.dump),
-            "displaced": [
-                {"step": step, "paths": list(paths)} for step, paths in result.displaced.items()
-            ],
+            **{
+                name: [{"step": step, "paths": list(paths)} for step, paths in found.items()]
+                for name, found in (("displaced", result.displaced), ("saved", result.saved))
+            },
             "timeline": None if result.timeline is None else str(result.timeline),
             "workspace": str(self._copy.original),
             "copy": None if resolution.outcome in _COPY_REMOVED else str(self._copy.place),

@@ -147,3 +147,5 @@ class JobResult:
     """The last step in the timeline."""
     displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
     """The paths that the rollback of a command displaced, by the step of its call."""
+    saved: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """The paths that the user saved and a call replaced, by the step of the call."""

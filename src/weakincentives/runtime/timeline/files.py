@@ -119,6 +119,7 @@ class FileTracker:
             # the repository must have all that the tree refers to
             put_entries(None, {}, objects.begin().add)
         edits = _store_saved(saved, objects) if saved else self._find_edits(objects)
+        self._paths.update(each.path for each in saved)  # something else is there by now
         entries = {each.path: each.after for each in edits}
         before, tree = self.recorded, self.recorded.tree_id
         if edits or is_stored:

@@ -139,6 +139,8 @@ class SessionRecorder(CloseOnExit):
         self._sessions = _SessionTracker()
         self._branch = branch
         self.problem: str | None = None
+        self.saved: dict[int, tuple[str, ...]] = {}
+        """What a person saved and a call replaced, by the step that replaced it."""
         self._parent: int | None = None
         self._last = 0
         self._tree: str | None = None
@@ -161,6 +163,8 @@ class SessionRecorder(CloseOnExit):
             else:
                 Thread(target=start, name=_THREAD, daemon=True).start()
             self._subscribe(filesystem)
+            if self.saved:  # by a person, and replaced by a call before this process began
+                self._record("files", "what an interrupted call had put there", {})
         except BaseException:
             self._stop_listening()
             self._store.close()
@@ -266,6 +270,7 @@ class SessionRecorder(CloseOnExit):
             saved = [] if self._files is None else self._files.find_saved(changes)
         if saved:
             self._record("files", "saved by the user during a call", {}, saved)
+            self.saved[self._last + 1] = tuple(each.path for each in saved)
 
     def _mark(self, event: FilesystemEvent) -> None:
         self._wait()
