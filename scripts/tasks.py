@@ -35,8 +35,6 @@ _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 
 # tests of an extra with a program of 350 MB in it: one environment has it, and they run there
 _WITH_CLAUDE_CODE = (
-    "--deselect=tests/test_docs.py::test_the_python_of_a_document_runs_from_top_to_bottom"
-    "[docs/adapters.md]",
     "--deselect=tests/test_public_names.py::test_all_lists_exactly_the_public_names_of_a_module"
     "[weakincentives.adapters.claude_code]",
 )
