@@ -242,7 +242,7 @@ def test_whatever_a_command_or_the_user_changed_before_a_kill_stays(
         steps = [each for each in timeline.steps if "by the interrupted call" in each.title]
         assert timeline.changes(steps[0].number).entries
     results = [each for each in messages if each.role == "tool"]
-    assert "what it changed may be half done" in results[1].text
+    assert "its changes may be incomplete" in results[1].text
     assert "it or the user changed these files, which may be half done: calc.py," in said()[-1]
 
 

@@ -84,7 +84,7 @@ def test_the_model_is_told_what_it_can_reach_and_why_it_was_refused(
     done = wink("run", "x", "--workspace", project, "--model", steps, "--discard", *options)
     (call,) = [each for each in done.events if each["event"] == "tool"]
     assert call["message"].endswith(
-        "[network: other.example is not allowed; the person can allow it with"
+        "[network: other.example is not allowed; the user can allow it with"
         " --allow-host other.example]"
     )
     assert "Commands can reach *.example.com by HTTP and HTTPS and no other host" in _told(record)
@@ -148,7 +148,7 @@ def test_the_end_of_a_command_in_a_sandbox_says_what_was_refused(wink: Wink, pro
     done = wink("sandbox", "run", *options, "--", sys.executable, "-c", FETCH, url)
     assert done.code == 1
     assert done.err.endswith(
-        "\nwink: other.example is not allowed; the person can allow it with"
+        "\nwink: other.example is not allowed; the user can allow it with"
         " --allow-host other.example\n"
     )
     done = wink("sandbox", "run", "--allow-host", "a b", "--", "true")

@@ -196,12 +196,12 @@ def test_a_signal_and_what_was_left_running_are_told():
 
 
 def test_a_refused_connection_is_explained_once():
-    reason = "wink: x.example is not allowed; the person can allow it with --allow-host x.example"
+    reason = "wink: x.example is not allowed; the user can allow it with --allow-host x.example"
     refused = NetworkConnection(host="x.example", port=443, allowed=False, reason=reason)
     made = NetworkConnection(host="y.example", port=443, reason="no data for 300 seconds")
     result = ExecResult(("x",), 56, connections=(refused, made, refused))
     assert scripted(result).run("x") == (
-        "exit code 56 after 0.0 s\nNo output.\n[network: x.example is not allowed; the person can"
+        "exit code 56 after 0.0 s\nNo output.\n[network: x.example is not allowed; the user can"
         " allow it with --allow-host x.example]"
     )
 

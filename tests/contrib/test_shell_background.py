@@ -125,7 +125,7 @@ def test_too_many_are_an_error_that_says_which_to_stop(workspace: Workspace):
     for _ in range(8):
         workspace.sandbox.start(["sleep", "3600"])
     told = workspace.call("shell_start", command=["true"])
-    assert told.startswith("8 background processes run already, which is the limit; stop one of")
+    assert told.startswith("8 background processes are already running, the maximum; stop one of")
 
 
 def test_long_output_between_two_polls_is_shortened(workspace: Workspace):

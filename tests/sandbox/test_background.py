@@ -138,7 +138,7 @@ def test_close_stops_all_of_them(any_sandbox: AnySandbox) -> None:
 def test_their_number_is_limited(any_sandbox: AnySandbox) -> None:
     started = [any_sandbox.start(["sleep", "3600"]) for _ in range(MAX_BACKGROUND)]
     assert [each.id for each in started] == list(range(1, MAX_BACKGROUND + 1))
-    with pytest.raises(LimitExceededError, match=r"limit; stop one of them: 1, 2, 3"):
+    with pytest.raises(LimitExceededError, match=r"maximum; stop one of them: 1, 2, 3"):
         any_sandbox.start(["true"])
     started[2].stop()
     assert finish(any_sandbox.start(["true"])).exit_code == 0

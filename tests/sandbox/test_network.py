@@ -93,7 +93,7 @@ def test_curl_uses_the_proxy_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://example.org/", "https://example.org/"])
 def test_the_program_reads_why_a_host_is_refused(tmp_path: Path, url: str) -> None:
-    sentence = "wink: example.org is not allowed; the person can allow it with --allow-host"
+    sentence = "wink: example.org is not allowed; the user can allow it with --allow-host"
     with BubblewrapSandbox(tmp_path, allow_hosts=["example.com"]) as sandbox:
         done = run_python(sandbox, FETCH, url)
         assert done.exit_code == 1
@@ -306,10 +306,10 @@ def test_an_invalid_host_is_rejected_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("landlock", "has no network and cannot allow a.example only; use bubblewrap or podman"),
+        ("landlock", "has no network and cannot allow only a.example; use bubblewrap or podman"),
         (
             "local",
-            "reaches the whole network and cannot allow a.example only; use bubblewrap or podman",
+            "reaches the whole network and cannot allow only a.example; use bubblewrap or podman",
         ),
     ],
 )

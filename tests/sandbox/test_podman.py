@@ -593,7 +593,7 @@ def test_a_chosen_user_is_whoever_owns_the_workspace(
 def test_root_of_a_container_is_never_root_of_the_machine(
     podman: PodmanSandboxConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(SandboxUnavailableError, match="User '0:0' would be root of this machine"):
+    with pytest.raises(SandboxUnavailableError, match="User '0:0' would be root on this machine"):
         run_as("0:0", tmp_path, podman)
     assert run_as("0:0", None, podman) == "0:0"
 

@@ -50,7 +50,7 @@ def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch: pytest.Monkey
     result = probe_sandbox("leaky")
     assert not result.is_available
     assert {"files", "attributes", "network", "processes", "system calls"} <= set(result.broken)
-    assert result.problem.startswith("It does not keep its promises here: files, attributes")
+    assert result.problem.startswith("Promises broken on this host: files, attributes")
 
 
 class Unchangeable(LandlockSandbox):
@@ -85,7 +85,9 @@ def test_auto_takes_the_first_that_keeps_its_promises(
         assert isinstance(made, LandlockSandbox)
     chosen = choose_sandbox()
     assert [each.name for each in chosen.rejected] == ["missing", "leaky"]
-    assert chosen.reason.startswith("missing: it is not installed: install it; leaky: It does not")
+    assert chosen.reason.startswith(
+        "missing: it is not installed: install it; leaky: Promises broken"
+    )
 
 
 def test_auto_refuses_rather_than_run_with_less(

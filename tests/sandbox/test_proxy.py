@@ -184,7 +184,7 @@ def test_a_host_that_is_not_listed_is_refused_with_the_way_to_allow_it(target: s
     def resolve(host: str, port: int) -> Sequence[str]:
         raise AssertionError("it is not even resolved")
 
-    sentence = f"wink: {target} is not allowed; the person can allow it with --allow-host {target}"
+    sentence = f"wink: {target} is not allowed; the user can allow it with --allow-host {target}"
     with proxy("allowed.example", resolve=resolve) as made:
         response = made.get(f"http://{target}/").decode()
         assert response.startswith(f"HTTP/1.1 403 {sentence}\r\n")
@@ -205,7 +205,7 @@ def test_an_allowed_name_that_resolves_to_a_private_address_is_refused(address: 
         response = made.get("http://allowed.example/").decode()
         assert response.startswith(
             f"HTTP/1.1 403 wink: allowed.example resolves to {address}, which is not a public"
-            " address, and is not allowed; the person can allow it with --allow-host "
+            " address, and is not allowed; the user can allow it with --allow-host "
         )
         assert not made.event().allowed
 

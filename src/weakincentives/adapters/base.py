@@ -132,7 +132,7 @@ class ProviderAdapter(CloseOnExit):
             ValueError: Both `budget` and `budget_tracker` are given, or `messages` contains a
                 system message.
             ProviderError: The provider does not answer, and retries do not help.
-            StepLimitError: There is no answer after `max_steps`.
+            StepLimitError: The model gave no answer within `max_steps`.
             InvalidRequestError: The provider does not have one of the options.
             OutputError: The answer does not match the prompt's output type.
             ModelRefusedError: The model refused to answer.
@@ -143,7 +143,9 @@ class ProviderAdapter(CloseOnExit):
         if budget is not None and budget_tracker is not None:
             raise ValueError("Pass budget or budget_tracker, not both")
         if any(isinstance(each, SystemMessage) for each in messages):
-            raise ValueError("messages must not contain a system message: that is the prompt")
+            raise ValueError(
+                "messages must not contain a system message: the prompt is the system message"
+            )
         options = options or RunOptions()
         self.check_options(options)
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker

@@ -287,7 +287,7 @@ class _LimitedBody(httpx.SyncByteStream):
             if time.monotonic() > self._limits.ends:
                 # LiteLLM does not pass on a timeout in the middle of a stream as one
                 self._limits.failure = timeout_error(self._limits.endpoint, self._limits.seconds)
-                raise httpx.ReadTimeout("the time of the request is up")
+                raise httpx.ReadTimeout("the request timed out")
             left -= len(piece)
             if left < 0:
                 self._reject(f"it is longer than {self._max_bytes} bytes")

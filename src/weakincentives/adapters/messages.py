@@ -19,7 +19,7 @@ _PATH_FIELDS = (
     "source",
     "destination",
 )
-NO_RESULT = "No result: the run stopped before this call finished; what it changed may be half done"
+NO_RESULT = "No result: the run stopped before this call finished; its changes may be incomplete"
 """The text of a tool message for a call that did not finish."""
 _PATH_LIST_FIELDS = ("paths", "file_paths")
 

@@ -18,7 +18,7 @@ DEFAULT_PORTS = frozenset({80, 443})
 LOCALHOST = "localhost"
 """The one name that stands for loopback addresses."""
 
-PERMISSION = "the person can allow it with --allow-host"
+PERMISSION = "the user can allow it with --allow-host"
 """What a refusal tells the model, before the rule that would allow the host."""
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -119,7 +119,7 @@ def split_host(text: str) -> tuple[str, int | None]:
     """Return the normalized host and the port of `host`, `host:port` or `[address]:port`.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The rule is invalid.
     """
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

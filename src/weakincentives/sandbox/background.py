@@ -270,7 +270,7 @@ class BackgroundProcesses:
             if len(running) >= MAX_BACKGROUND:
                 numbers = ", ".join(str(each.id) for each in running)
                 raise LimitExceededError(
-                    f"{MAX_BACKGROUND} background processes run already, which is the limit;"
+                    f"{MAX_BACKGROUND} background processes are already running, the maximum;"
                     f" stop one of them: {numbers}"
                 )
             ended = [each for each in self._all if not each.is_running]

@@ -148,7 +148,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             options: Those of `IsolatedSandbox`.
 
         Raises:
-            SandboxUnavailableError: There is no bubblewrap, or the filesystem is read-only.
+            SandboxUnavailableError: bubblewrap is missing, or the filesystem is read-only.
             ValueError: A host is invalid.
         """
         allowed = AllowList(allow_hosts)

@@ -284,7 +284,7 @@ class IsolatedSandbox(HostSandbox):
         """
         if not is_supported():
             raise SandboxUnavailableError(
-                f"There is no seccomp filter for this machine: {platform.machine()}"
+                f"No seccomp filter for this machine: {platform.machine()}"
             )
         root = filesystem.root if isinstance(filesystem, HostBacked) else os.fspath(filesystem)
         check_workspace(root)
@@ -330,7 +330,7 @@ def open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostF
         )
     if filesystem.read_only:
         raise SandboxUnavailableError(
-            f"Commands would change a read-only filesystem: {filesystem.root!r}"
+            f"Commands need a writable filesystem, and this one is read-only: {filesystem.root!r}"
         )
     return filesystem
 

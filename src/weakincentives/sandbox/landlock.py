@@ -97,7 +97,7 @@ class Grant:
 
 
 def landlock_abi() -> int:
-    """Return the version of the kernel's interface; 0 if there is none, or it is turned off."""
+    """Return the version of the kernel's interface; 0 if it is missing or disabled."""
     return max(_syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG), 0)
 
 
@@ -139,9 +139,9 @@ class LandlockSandbox(IsolatedSandbox):
         """
         abi = landlock_abi()
         if abi < MIN_ABI:
-            found = f"has ABI {abi}" if abi else "has none, or it is turned off"
+            found = f"has ABI {abi}" if abi else "does not enable it"
             raise SandboxUnavailableError(
-                f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found}; use bubblewrap"
+                f"Landlock needs ABI {MIN_ABI} (Linux 6.2), but this kernel {found}; use bubblewrap"
             )
         self._filter = build_filter((*RULES, *socket_rules(()), *HOST_RULES))
         super().__init__(filesystem, **options)
@@ -206,8 +206,8 @@ class _RestrictedCommand(ConfinedCommand):
     @property
     def advice(self) -> str:
         return (
-            "; Landlock needs notifications of seccomp, which the container or sandbox around this"
-            " process forbids or uses itself: use bubblewrap or podman"
+            "; Landlock needs seccomp notifications, which a container or sandbox around this"
+            " process forbids or already uses: use bubblewrap or podman"
         )
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ def _close(descriptors: Iterable[int]) -> None:
 
 def _handled(abi: int) -> int:
     if abi < 1:
-        raise OSError(errno.EOPNOTSUPP, "The kernel has no Landlock, or it is turned off")
+        raise OSError(errno.EOPNOTSUPP, "The kernel does not support or enable Landlock")
     newest = {1: Access.MAKE_SYM, 2: Access.REFER, 3: Access.TRUNCATE, 4: Access.TRUNCATE}
     return 2 * newest.get(abi, Access.IOCTL_DEV) - 1
 

@@ -111,8 +111,8 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
             )
         if self._proxy is not None and self._config.is_remote:
             raise SandboxUnavailableError(
-                f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy is"
-                " on this machine; use the engine of this machine, or do not name hosts"
+                f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy runs"
+                " on this machine; use a local engine, or name no hosts"
             )
 
     @property

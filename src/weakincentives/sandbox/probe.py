@@ -102,7 +102,7 @@ def probe_sandbox(name: str, *, untrusted: Iterable[str | os.PathLike[str]] = ()
     promises["memory"] = "memory" in limited
     promises["process count"] = "pids" in limited
     broken = [each for each in REQUIRED if not promises[each]]
-    problem = f"It does not keep its promises here: {', '.join(broken)}" if broken else ""
+    problem = f"Promises broken on this host: {', '.join(broken)}" if broken else ""
     return ProbeResult(name, promises, problem)
 
 
@@ -139,7 +139,7 @@ def choose_sandbox(*, untrusted: Iterable[str | os.PathLike[str]] = ()) -> Sandb
         untrusted: Directories whose programs are not started; see `probe_sandbox`.
 
     Raises:
-        SandboxUnavailableError: There is none; the message names what to do.
+        SandboxUnavailableError: No sandbox works here; the message names the fixes.
     """
     excluded, rejected = tuple(untrusted), list[ProbeResult]()
     for name in ISOLATED:
@@ -179,7 +179,7 @@ def create_sandbox(
 
     Raises:
         SandboxUnavailableError: It cannot be used here, or cannot limit the network to hosts.
-        ValueError: There is no sandbox of this name, or a host is invalid.
+        ValueError: The name is unknown, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
     root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
@@ -214,8 +214,8 @@ def check_hosts(name: str, hosts: Sequence[str]) -> None:
         return
     fact = "reaches the whole network" if name == LOCAL else "has no network"
     raise SandboxUnavailableError(
-        f"The {name} sandbox {fact} and cannot allow {', '.join(hosts)} only; use bubblewrap"
-        " or podman, or do not name hosts"
+        f"The {name} sandbox {fact} and cannot allow only {', '.join(hosts)}; use bubblewrap"
+        " or podman, or name no hosts"
     )
 
 

@@ -259,7 +259,7 @@ class _Connection:
         """Return the request, and what the client has sent after its head."""
         if self._is_surplus:
             count = self._settings.max_connections
-            message = f"wink: one command can make {count:,} connections, and this is one more"
+            message = f"wink: a command can make at most {count:,} connections"
             raise ProxyError(HTTPStatus.TOO_MANY_REQUESTS, message)
         until = self._started + self._settings.head_timeout
         data = b""

@@ -67,7 +67,7 @@ def parse_request(data: bytes) -> ProxyRequest:
     first, *lines = data.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
-        raise _bad_request("this is an HTTP proxy, and that is not an HTTP request")
+        raise _bad_request("not an HTTP request; this is an HTTP proxy")
     method, target = match[1], match[2].decode("ascii")
     fields = [_parse_field(line) for line in lines]
     if method == b"CONNECT":
@@ -77,7 +77,7 @@ def parse_request(data: bytes) -> ProxyRequest:
         return ProxyRequest(host, port)
     url = _PLAIN_URL.fullmatch(target)
     if url is None:
-        raise _bad_request(f"a proxy needs a whole http:// URL: {target[:100]}")
+        raise _bad_request(f"a proxy needs a full http:// URL: {target[:100]}")
     host, port = _split_target(url[1])
     head = _build_head(method, url, fields, format_host(host, port))
     return ProxyRequest(host, port or _HTTP_PORT, head, _body_length(fields))
@@ -127,7 +127,7 @@ def _build_head(
 
 def _body_length(fields: list[tuple[bytes, bytes]]) -> int:
     if any(name.lower() == b"transfer-encoding" for name, _ in fields):
-        message = "wink: send a Content-Length; a body in chunks is possible with https:// only"
+        message = "wink: send a Content-Length; a chunked body works only with https://"
         raise ProxyError(HTTPStatus.LENGTH_REQUIRED, message)
     lengths = [value for name, value in fields if name.lower() == b"content-length"]
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):

@@ -268,7 +268,7 @@ def build_filter(rules: Iterable[Rule] = RULES, machine: str | None = None) -> b
     """Return the BPF program that denies what the rules list.
 
     Raises:
-        ValueError: There is no filter for this machine.
+        ValueError: This machine is not supported.
     """
     name = machine or platform.machine()
     if name not in MACHINES:

@@ -402,7 +402,7 @@ def _find_network(info: int) -> int:
         description += more
     _, _, rest = description.partition(b'"child-pid": ')
     if not rest:
-        raise OSError(errno.ECHILD, "bubblewrap has failed, and says why itself")
+        raise OSError(errno.ECHILD, "bubblewrap failed; its own message says why")
     pid = int(rest.split(b",")[0].split(b"\n")[0])
     return os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 

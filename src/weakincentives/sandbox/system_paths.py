@@ -64,8 +64,8 @@ def check_workspace(path: str) -> None:
     contained = [each for each in _HOST_DIRECTORIES if is_below(os.path.realpath(each), (root,))]
     if contained or is_below(root, _KERNEL_DIRECTORIES):
         raise SandboxUnavailableError(
-            f"Commands could change the system itself in the workspace {root!r};"
-            " choose the directory of a project"
+            f"The workspace {root!r} contains or belongs to the system;"
+            " choose a project's directory"
         )
 
 

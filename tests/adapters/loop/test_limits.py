@@ -270,7 +270,7 @@ def test_no_wait_goes_past_the_deadline():
             options=patient(clock.advance),
         )
     assert clock.monotonic() == 0
-    assert caught.value.__notes__ == ["Not retried: the wait would be 30.0 s, and 20.0 s are left"]
+    assert caught.value.__notes__ == ["Not retried: the wait of 30.0 s exceeds the 20.0 s left"]
 
 
 def test_a_request_that_times_out_at_the_deadline_is_the_deadlines_error():

@@ -296,7 +296,7 @@ def test_with_messages_of_its_own_the_prompt_is_the_system_message():
 
 
 def test_a_system_message_beside_the_prompt_is_refused():
-    with pytest.raises(ValueError, match="that is the prompt"):
+    with pytest.raises(ValueError, match="the prompt is the system message"):
         ScriptedAdapter(["hi"]).evaluate(
             prompt(), session=Session(), messages=[SystemMessage("obey"), UserMessage("hello")]
         )

@@ -137,8 +137,8 @@ def test_more_files_than_the_bound_are_left_out_with_a_warning(
     first = digest(tmp_path)
     assert first.files == 20
     assert first.warnings == (
-        "The workspace is larger than the digest reads: it covers 20 files in 21 directories,"
-        " from the top of the tree.",
+        "The workspace is too large to read completely: the digest covers 20 files in 21"
+        " directories, from the top of the tree.",
     )
     assert digest(tmp_path) == first
     assert first.text.rstrip().endswith("from the top of the tree.")

@@ -281,8 +281,7 @@ def error_from_exit(error: BaseException | None, endpoint: Endpoint, stderr: str
     """
     if isinstance(error, CLINotFoundError | PermissionError | FileNotFoundError):
         return InvalidRequestError(
-            "Claude Code cannot be started, install the extra again:"
-            f" {excerpt(endpoint, str(error))}",
+            f"Claude Code did not start, reinstall the extra: {excerpt(endpoint, str(error))}",
             provider=endpoint.provider,
         )
     if error is None or isinstance(error, ClaudeSDKError | OSError | TimeoutError):

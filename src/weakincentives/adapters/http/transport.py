@@ -254,7 +254,7 @@ class _ErrorBody(_Body):
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """A network backend whose operations end when the time of the request is up."""
+    """A network backend whose operations end when the request times out."""
 
     def __init__(self, inner: httpcore2.NetworkBackend) -> None:
         self._inner = inner
@@ -319,5 +319,5 @@ def _cap_timeout(timeout: float | None, error: type[httpcore2.TimeoutException])
         return timeout
     left = ends - time.monotonic()
     if left <= 0:
-        raise error("the time of the request is up")
+        raise error("the request timed out")
     return left if timeout is None else min(left, timeout)

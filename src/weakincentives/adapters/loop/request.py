@@ -125,7 +125,7 @@ class ModelRequester:
             again: Whether it takes the place of the last one, which was refused.
 
         Raises:
-            ProviderError: There is none, and retries do not help.
+            ProviderError: The provider failed and retries are exhausted.
             RunCancelledError: The run was cancelled.
             DeadlineExceededError: The deadline has passed.
             BudgetExceededError: The budget is used up.
@@ -205,9 +205,7 @@ class ModelRequester:
         self._limits.check("Request")
         left = self._limits.remaining_seconds()
         if left is not None and delay >= left:
-            error.add_note(
-                f"Not retried: the wait would be {delay:.1f} s, and {left:.1f} s are left"
-            )
+            error.add_note(f"Not retried: the wait of {delay:.1f} s exceeds the {left:.1f} s left")
             raise error
         self._session.dispatch(
             RequestRetried(

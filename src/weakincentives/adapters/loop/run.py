@@ -147,7 +147,7 @@ class PromptRun(ABC, Generic[OutputT]):
         """Return the response.
 
         Raises:
-            AdapterError: There is no answer; `partial_response` returns what was done.
+            AdapterError: The run failed; `partial_response` returns what was done.
             DeadlineExceededError: The deadline has passed.
             BudgetExceededError: The budget is used up.
         """

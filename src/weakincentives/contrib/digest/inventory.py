@@ -371,7 +371,7 @@ class _InventoryWalk:
         if self._is_cut or self._queue:
             files, places = count(len(self._files), "file"), len(self._directories) + 1
             yield (
-                f"The workspace is larger than the digest reads: it covers {files} in"
+                f"The workspace is too large to read completely: the digest covers {files} in"
                 f" {count(places, 'directory')}, from the top of the tree."
             )
         if self._unreadable:

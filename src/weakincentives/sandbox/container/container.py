@@ -105,7 +105,7 @@ class Container:
 
         Raises:
             OSError: The operation failed in the container.
-            SandboxUnavailableError: There is no container.
+            SandboxUnavailableError: The container did not start.
         """
         return self.connect().call(operation, data=data, **request)
 

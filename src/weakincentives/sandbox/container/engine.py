@@ -53,7 +53,7 @@ _FIXES = (
     (
         "hybrid mode",
         "install runc, which works with control groups of both versions: `apt install runc`; it is"
-        " chosen by itself unless `runtime` names another one",
+        " then used unless `runtime` names another",
     ),
     ("cgroup", "set the limits to None, or use control groups of version 2"),
 )
@@ -364,8 +364,8 @@ class PodmanEngine:
             user, group = owner
         if not user and not found.st_uid:
             raise SandboxUnavailableError(
-                f"User {self._config.user!r} would be root of this machine, who owns the workspace;"
-                " leave `user` out, or choose another number, as in '1000:1000'"
+                f"User {self._config.user!r} would be root on this machine, since root owns the"
+                " workspace; omit `user`, or choose other numbers, such as '1000:1000'"
             )
         if (user, group) == owner and group:
             return _user_options(user, group)

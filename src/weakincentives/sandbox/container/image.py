@@ -141,7 +141,7 @@ def find_mirror(sources: Path = _SOURCES) -> PackageMirror:
     """Return the first mirror of a Debian release in apt's configuration.
 
     Raises:
-        SandboxUnavailableError: There is none.
+        SandboxUnavailableError: apt has no Debian mirror.
     """
     for path in _source_files(sources):
         text = path.read_text(errors="replace")
