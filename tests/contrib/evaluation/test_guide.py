@@ -43,7 +43,7 @@ FILES = {info.split()[1]: text for info, text in fences() if info.startswith("cs
 
 
 def test_the_examples_do_what_the_guide_says() -> None:
-    assert len(examples()) == 3
+    assert len(examples()) == 2
     with evaluate_programs.open_bench(DEFAULT_ENGINE) as bench:
         workspace = FilesystemWorkspace(bench.fs)
         for path, content in FILES.items():
