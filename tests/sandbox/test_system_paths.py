@@ -354,7 +354,7 @@ def test_the_system_itself_is_not_a_workspace(
     link = tmp_path / "link"
     link.symlink_to(path)
     for each in (path, str(link)):
-        with pytest.raises(SandboxUnavailableError, match="choose a project.s directory"):
+        with pytest.raises(SandboxUnavailableError, match="choose a project's directory"):
             kind(each)
 
 
