@@ -10,9 +10,9 @@ $(error Python 3.11 or newer is needed: install it, or say make PYTHON=/path/to/
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long bench docs coverage lock shape clean
+.PHONY: help demo check test test-long bench docs coverage lock shape words clean
 
-help demo check test test-long docs coverage lock clean:
+help demo check test test-long docs coverage lock words clean:
 	@$(PYTHON) -m scripts.tasks $@
 
 # make shape ARGS=--update

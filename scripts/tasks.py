@@ -220,6 +220,11 @@ def shape(arguments: Sequence[str]) -> None:
     hand_over_to([_development().program("python"), "-m", "scripts.shape", *arguments])
 
 
+def words(_: Sequence[str]) -> None:
+    """Print the words of the documents beside their budgets; a folder that is over fails."""
+    hand_over_to([_development().program("python"), "-m", "scripts.words"])
+
+
 def clean(_: Sequence[str]) -> None:
     """Remove everything that make made."""
     made = (".venv*", "build", "dist", "site", ".*_cache", ".coverage*", ".hypothesis")
@@ -232,7 +237,7 @@ def clean(_: Sequence[str]) -> None:
 
 TASKS: Mapping[str, Callable[[Sequence[str]], None]] = {
     task.__name__.replace("_", "-"): task
-    for task in (demo, check, test, test_long, bench, docs, coverage, lock, shape, clean)
+    for task in (demo, check, test, test_long, bench, docs, coverage, lock, shape, words, clean)
 }
 
 
@@ -270,6 +275,7 @@ def _check(tools: Environment) -> None:
             "lint": lambda: output_of([ruff, "check", *sources]),
             "layers": lambda: output_of([layers, "--no-cache"]),
             "shape": lambda: output_of([tools.program("python"), "-m", "scripts.shape"]),
+            "words": lambda: output_of([tools.program("python"), "-m", "scripts.words"]),
         }
     )
     _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")
