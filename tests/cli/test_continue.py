@@ -164,7 +164,7 @@ def test_without_a_run_or_its_steps_one_sentence_says_so(
     assert (done.code, "were not recorded" in done.err) == (1, True)
     assert f"wink review {copies()[0].name}" in done.err
     done = wink("run", "--continue", "more", "--workspace", other, "--model", model)
-    assert (done.code, "No run worked on" in done.err) == (1, True)
+    assert (done.code, "No run to continue in" in done.err) == (1, True)
 
 
 def test_the_last_run_of_a_directory_is_the_newest_that_is_left(

@@ -255,10 +255,10 @@ def test_the_last_run_is_the_one_that_began_or_was_continued_last(
     ("argument", "says"),
     [
         ("last", "No runs are kept in '.*'; start one with wink run"),
-        ("0123abcd", "There is no run '0123abcd'; wink review lists the runs"),
-        ("/nowhere/x.timeline", "There is no run '/nowhere/x.timeline'; wink review lists"),
-        ("{}/project/calc.py", "Not a timeline: .*; wink review lists the runs"),
-        ("{}/other.timeline", "Not a timeline: .*; wink review lists the runs"),
+        ("0123abcd", "Run not found: '0123abcd'; `wink review` lists the runs"),
+        ("/nowhere/x.timeline", "Run not found: '/nowhere/x.timeline'; `wink review` lists"),
+        ("{}/project/calc.py", "Not a timeline: .*; `wink review` lists the runs"),
+        ("{}/other.timeline", "Not a timeline: .*; `wink review` lists the runs"),
     ],
 )
 def test_what_is_no_run_is_said_with_what_to_do(

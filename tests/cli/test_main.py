@@ -224,3 +224,27 @@ def test_every_command_has_a_short_option_for_help(
         cli.main([*command.split(), "-h"])
     assert exit_.value.code == 0
     assert capsys.readouterr().out.startswith("Usage: wink")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "sandbox run", "sandbox build-image"])
+def test_help_names_every_default_in_one_way(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "-h"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "by default" not in shown
+    assert "[default" not in shown
+
+
+def test_help_of_a_run_has_each_option_once_and_that_of_resume_only_its_own(wink: Wink):
+    run, resume = (wink(command, "-h").out for command in ("run", "resume"))
+    for group in ("Options", "Prompt", "Model", "Limits", "Commands", "Decision", "Recording"):
+        assert run.count(f"\n{group}:\n") == 1
+    command = cli.wink.get_command(click.Context(cli.wink), "run")
+    assert command is not None
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert len(re.findall(rf"\n  (?:-h, )?{parameter.opts[0]}\b(?!-)", run)) == 1
+    assert re.findall(r"\n  (?:-h, )?(--[\w-]+)", resume) == [
+        *("--at", "--name", "--workspace", "--config", "--help")
+    ]
+    assert "`wink run -h`" in resume

@@ -120,7 +120,7 @@ def test_copies_are_listed_and_removed(wink: Wink, project: Path, place: Path, c
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("nowhere",), 1, "wink review lists the runs"),
+        (("nowhere",), 1, "`wink review` lists the runs"),
         (("--apply",), 2, "RUN is missing"),
         (("x", "--undo", "--apply"), 2, "--undo cannot be combined"),
         (("x", "--patch", "a/b/c"), 2, "The directory of the patch does not exist"),

@@ -444,7 +444,7 @@ def test_a_workspace_must_be_a_directory_and_no_copy_of_ours(
 
 def test_a_deadline_must_be_a_time(wink: Wink, project: Path):
     said = misuse(wink, "x", "--workspace", project, "--deadline", "soon")
-    assert "--deadline must be a duration like 90s, 10m or 1h30m: 'soon'" in said
+    assert "--deadline must be a duration like 90s, 10m, 12h, 14d or 2w: 'soon'" in said
 
 
 def test_an_empty_task_is_refused(wink: Wink, project: Path, script: Script):

@@ -120,9 +120,9 @@ def test_a_beginning_names_a_run_and_an_ambiguous_one_names_them():
     assert find_place(str(SESSION)) == find_place("ab12cd34") == first
     with pytest.raises(click.ClickException, match="Several runs begin with 'ab': ab12cd34, "):
         find_place("ab")
-    with pytest.raises(click.ClickException, match="no run 'x'; wink review lists"):
+    with pytest.raises(click.ClickException, match="Run not found: 'x'; `wink review` lists"):
         find_place("x")
-    with pytest.raises(click.ClickException, match="no run ''"):
+    with pytest.raises(click.ClickException, match="Run not found: ''"):
         find_place("")
 
 

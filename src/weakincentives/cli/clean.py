@@ -21,6 +21,7 @@ from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.run.digest import cache_directory
 from weakincentives.cli.run.recovery import changed_paths, without_parents
 from weakincentives.cli.runs import (
+    LIST_HINT,
     complete_run,
     find_run,
     is_incomplete,
@@ -132,20 +133,23 @@ class Item:
 
 
 @click.command(
-    epilog="Exit codes: 0 done, 1 something could not be removed, 3 not confirmed, so nothing"
-    " was removed."
+    epilog="Exit codes: 0 done, 1 something could not be removed, 3 not confirmed, nothing removed."
 )
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
-@click.option("--older-than", metavar="TIME", help="Only what is older, such as 12h, 14d or 2w.")
+@click.option(
+    "--older-than", metavar="TIME", help="Only what is older than TIME, such as 12h, 14d or 2w."
+)
 @click.option("--applied", is_flag=True, help="Only runs whose changes were applied.")
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Runs with undecided changes too; those changes are lost.",
+    help="Also remove runs with undecided changes; the changes are lost.",
 )
-@click.option("--histories", is_flag=True, help="What wink mcp --in-place keeps for undo too.")
-@click.option("--cache", is_flag=True, help="The cache of digests too.")
+@click.option(
+    "--histories", is_flag=True, help="Also remove what `wink mcp --in-place` keeps for undo."
+)
+@click.option("--cache", is_flag=True, help="Also remove the cache of digests.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and never ask.")
@@ -161,11 +165,11 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove what earlier runs left behind, after asking.
+    """Remove finished runs, after asking.
 
-    By default these are finished runs; a running one is never removed. A run is finished if its
-    changes were applied, it changed nothing, or its copy was discarded, and the copy was not edited
-    since. RUN names runs to remove instead. A removed run cannot be undone, shown or continued.
+    A run is finished if its changes were applied, if it changed nothing, or if its copy was
+    discarded, and the copy was not edited since. With RUN, removes those runs instead. A running
+    run is never removed. A removed run cannot be undone, shown or continued.
     """
     if applied and everything:
         raise click.UsageError("--applied and --all exclude each other; use one")
@@ -350,7 +354,7 @@ def _find(name: str) -> status.Run:
     place = find_run(name).place
     run = None if place is None else status.describe_run(place)
     if run is None:
-        raise click.ClickException(f"Not a run: {name!r}; wink review lists the runs")
+        raise click.ClickException(f"Run not found: {name!r}; {LIST_HINT}")
     if run.state in status.BUSY:
         raise click.ClickException(f"The run {run.id} is {run.state}; wait until it has ended")
     if run.state == _KEPT:

@@ -195,66 +195,65 @@ def _choice(choices: tuple[str, ...], text: str, **facts: Any) -> Key:
 KEYS: Mapping[str, Key] = {
     "model": Key(
         _parse_text,
-        f"{', '.join(f'{each}:MODEL' for each in PROVIDER_NAMES)}, or scripted:FILE for a script.",
+        f"{', '.join(f'{each}:MODEL' for each in PROVIDER_NAMES)}, or scripted:FILE for a script"
+        " (default: by the API key that is set).",
         "NAME",
     ),
-    "dialect": _choice(DIALECT_CHOICES, "Tool names to offer; auto picks them by model."),
-    "effort": _choice(
-        EFFORT_CHOICES, "How much the model reasons; by default the provider decides."
-    ),
+    "dialect": _choice(DIALECT_CHOICES, "Tool names to offer (default: auto, by model)."),
+    "effort": _choice(EFFORT_CHOICES, "How much the model reasons (default: the provider's)."),
     "temperature": Key(
-        _parse_temperature, "Sampling temperature; by default the provider decides.", "NUMBER"
+        _parse_temperature, "Sampling temperature, 0 to 2 (default: the provider's).", "NUMBER"
     ),
     "max_tokens": Key(parse_count, "Limit of input and output tokens, such as 200k.", "N"),
     "deadline": Key(parse_duration, "Time limit, such as 90s, 10m or 1h30m.", "TIME"),
-    "max_steps": Key(parse_count, "Limit of model requests; by default 100.", "N"),
+    "max_steps": Key(parse_count, "Limit of model requests (default: 100).", "N"),
     "context_window": Key(
         parse_count,
-        "Tokens that the model takes, such as 32k; known for common models. Before they are"
-        " reached, old tool results are left out and old turns summarized.",
+        "Context window of the model, such as 32k (default: known for common models). Before it is"
+        " full, old tool results are dropped and old turns summarized.",
         "N",
         is_personal=True,
     ),
     "sandbox": _choice(
         SANDBOX_CHOICES,
-        "Where commands run; by default isolated where that works, else nowhere.",
+        "Sandbox for commands (default: the first that works; if none does, no commands).",
         is_personal=True,
     ),
     "evaluate": Key(
         _parse_choice(ENGINE_CHOICES),
-        "Offer to run Python code; optionally name the engine.",
+        "Offer to run Python code; optionally name the engine (default: none).",
         attributes={"type": click.Choice(ENGINE_CHOICES), "is_flag": False, "flag_value": AUTO},
         is_personal=True,
     ),
-    "command_timeout": Key(parse_duration, "Time limit of each command; by default 2m.", "TIME"),
+    "command_timeout": Key(parse_duration, "Time limit of each command (default: 2m).", "TIME"),
     "test_cmd": Key(
         _parse_text,
-        "Run this when the model is done; a failure goes back to it.",
+        "Run COMMAND when the model is done; send failures back to the model.",
         "COMMAND",
         is_personal=True,
     ),
     "test_rounds": Key(
         parse_count,
-        "How often a failure of --test-cmd goes back to the model; by default 3.",
+        "How often a failure of --test-cmd is sent back (default: 3).",
         "N",
     ),
     "env": Key(
         _parse_variables,
-        "Set a variable for commands, or pass on yours; repeatable.",
+        "Set a variable for commands; NAME alone passes on yours. Repeatable.",
         "NAME[=VALUE]",
         attributes={"multiple": True},
         is_personal=True,
     ),
     "allow_host": Key(
         parse_hosts,
-        "Let commands reach this host, such as pypi.org; repeatable.",
+        "Let commands reach this host, such as pypi.org. Repeatable.",
         "HOST",
         attributes={"multiple": True},
         is_personal=True,
     ),
     "exclude": Key(
         _parse_globs,
-        "Do not copy matching files; repeatable.",
+        "Do not copy matching files. Repeatable.",
         "GLOB",
         attributes={"multiple": True},
     ),
@@ -266,7 +265,7 @@ KEYS: Mapping[str, Key] = {
         _parse_text, "Server to use instead of the provider's.", "URL", is_personal=True
     ),
     "api_key_env": Key(
-        _parse_text, "Environment variable that holds the API key.", "NAME", is_personal=True
+        _parse_text, "Environment variable with the API key.", "NAME", is_personal=True
     ),
     "dump": Key(_parse_text, is_personal=True),
     "dump_all": Key(_parse_flag),

@@ -1,4 +1,4 @@
-"""`wink debug`: look at a recorded session in the browser."""
+"""`wink debug`: open a recorded run in the browser."""
 
 import json
 import webbrowser
@@ -17,12 +17,15 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 @click.command(epilog="Needs the extra debug; wink doctor has the command that installs it.")
 @click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port (default: free)."
 )
-@click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen on.")
 @click.option(
-    "--allow-remote", is_flag=True, help="Let --host be an address that other machines reach."
+    "--host",
+    default=LOOPBACK,
+    metavar="ADDRESS",
+    help=f"Address to listen on (default: {LOOPBACK}).",
 )
+@click.option("--allow-remote", is_flag=True, help="Allow connections from other machines.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print URL and token as JSON; open no browser."
@@ -36,11 +39,11 @@ def command(
     no_open: bool,
     as_json: bool,
 ) -> None:
-    """Look at a recorded session in the browser.
+    """Open a recorded run in the browser.
 
-    RUN is the ID of a run or its beginning, last (the default), or the path of a session dump or
-    of a directory of them. The page shows every step: what the model said and called, the files
-    as they were, what changed.
+    RUN is a run ID or its beginning, a path, which may be that of a dump or of a directory of
+    dumps, or last (the default). The page shows every step: what the model said and called, the
+    files as they were, and what changed.
     """
     with closing(SnapshotStore(_find_session(run))) as store:
         server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)

@@ -160,13 +160,14 @@ class Check:
     fix: str | None = None
 
 
-@click.command(epilog="Exit code 1 if something required is missing or wrong.")
+@click.command(epilog="Exit codes: 0 ready, 1 something required is missing or wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--workspace",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Directory whose wink.toml is checked; by default the current one.",
+    metavar="DIR",
+    help="Directory whose settings are checked (default: the current one).",
 )
 @click.option("--config", metavar="FILE", help="Check this file instead of wink.toml.")
 def command(*, as_json: bool, workspace: Path, config: str | None) -> None:

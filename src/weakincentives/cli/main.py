@@ -32,7 +32,7 @@ _EPILOG = (
 _FIRST_COMMANDS = """\
 wink demo           watch an agent fix a bug; no key, no network
 wink run "TASK"     let a model work on a copy of this directory, then decide
-wink review         the runs so far; wink review ID decides about one
+wink review         the runs so far; wink review RUN decides about one
 wink mcp . --help   give Claude Code, Codex and others files with undo
 wink doctor         what is missing, and the command that installs it
 
@@ -54,29 +54,29 @@ class CommandSource:
 
 
 COMMANDS: Mapping[str, CommandSource] = {
-    "clean": CommandSource("clean", "Remove what earlier runs left behind."),
-    "debug": CommandSource("debug", "Look at a recorded session in the browser."),
+    "clean": CommandSource("clean", "Remove finished runs."),
+    "debug": CommandSource("debug", "Open a recorded run in the browser."),
     "demo": CommandSource("demo.command", "Watch an agent fix a bug in a small project."),
     "doctor": CommandSource("doctor", "Check what is installed and what is missing."),
     "digest": CommandSource("run.digest", "Print what an agent should know about a directory."),
-    "diff": CommandSource("timeline.commands", "Compare the files of two steps of a run.", "diff"),
+    "diff": CommandSource("timeline.commands", "Print the changes of a run as a patch.", "diff"),
     "export": CommandSource(
         "timeline.commands",
         "Write a run to one file to send, or as a dump.",
         "export",
     ),
-    "fork": CommandSource("timeline.commands", "Begin a branch at a step of a run.", "fork"),
+    "fork": CommandSource("timeline.commands", "Start a branch after a step of a run.", "fork"),
     "log": CommandSource("timeline.commands", "List the steps of a run.", "log"),
     "mcp": CommandSource("mcp.command", "Serve a directory to MCP clients, with undo."),
     "restore": CommandSource(
         "timeline.commands", "Write the files of a step to a directory.", "restore"
     ),
-    "replay": CommandSource("timeline.replay", "Run the recorded tool calls again, and compare."),
+    "replay": CommandSource("timeline.replay", "Re-run the recorded tool calls, and compare."),
     "resume": CommandSource("run.command", "Continue a run from any of its steps.", "resume"),
     "show": CommandSource("timeline.commands", "Show a step of a run, or a file.", "show"),
-    "undo": CommandSource("timeline.commands", "Undo a step of a run in its copy.", "undo"),
+    "undo": CommandSource("timeline.commands", "Undo a step of a run in its working copy.", "undo"),
     "review": CommandSource("review", "Review the changes of an earlier run."),
-    "sandbox": CommandSource("sandbox", "See what isolates commands here, or run one in it."),
+    "sandbox": CommandSource("sandbox", "Test the sandboxes here, or run a command in one."),
     "run": CommandSource("run.command", "Let a model work on a copy, then review the changes."),
 }
 

@@ -17,6 +17,7 @@ from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.result import EXIT_CONFLICT, EXIT_KEPT, Resolution
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import (
+    LIST_HINT,
     MCP_MODEL,
     complete_run,
     find_run,
@@ -50,13 +51,12 @@ _resume = defer("cli.run.rounds", "resume")
 
 
 @click.command(
-    epilog="Exit codes: 0 done, 1 failed, 3 the changes are still there,"
-    " 4 conflict, nothing applied."
+    epilog="Exit codes: 0 done, 1 failed, 3 changes kept for later, 4 conflict, nothing applied."
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @action_options
 @click.option("--undo", is_flag=True, help="Undo the last apply.")
-@click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
+@click.option("--recover", is_flag=True, help="Roll back an apply or undo that was interrupted.")
 @click.option(
     "--workspace",
     type=click.Path(path_type=Path),
@@ -75,12 +75,12 @@ def command(
 ) -> None:
     """Review the changes that a run left in its working copy.
 
-    RUN is the ID of a run or its beginning, a path, or last. Without RUN, list the runs, the
-    newest first: ID, state, date, size, directory and task.
+    RUN is a run ID or its beginning, a path, or last. Without RUN, lists the runs, newest first:
+    ID, state, date, size, directory and task.
     """
     if run is None:
         if action.kind != "ask" or undo or recover:
-            raise click.UsageError("RUN is missing; wink review lists the runs")
+            raise click.UsageError(f"RUN is missing; {LIST_HINT}")
         _list_runs(workspace, as_json=as_json)
         return
     if sum((undo, recover, action.kind != "ask")) > 1:
@@ -116,8 +116,7 @@ def _open_copy(place: Path) -> WorkingCopy:
     try:
         return open_copy(place)
     except CopyError as error:
-        hint = "wink review lists the runs"
-        raise click.ClickException(f"{error}; {hint}") from error
+        raise click.ClickException(f"{error}; {LIST_HINT}") from error
 
 
 def _resolve(review: Review, action: Action, *, as_json: bool) -> Resolution:

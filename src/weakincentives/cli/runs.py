@@ -49,6 +49,8 @@ from weakincentives.runtime.timeline import has_steps
 
 LAST = "last"
 """The argument that names the newest run."""
+LIST_HINT = "`wink review` lists the runs"
+"""What to do about a run that is not there."""
 MCP_MODEL = "mcp"
 """What stands for the model in the record of a session of MCP clients."""
 _STEPS = "history"
@@ -319,9 +321,7 @@ def find_run(argument: str, needs: Literal["steps", "copy"] | None = None) -> Ru
         raise click.ClickException(
             f"Several runs begin with {argument!r}: {names}; type more of it"
         )
-    raise click.ClickException(
-        f"There is no run {argument!r}; wink review lists the runs, and completes their IDs"
-    )
+    raise click.ClickException(f"Run not found: {argument!r}; {LIST_HINT}")
 
 
 def find_last_run(original: Path) -> RunFiles:
@@ -337,7 +337,7 @@ def find_last_run(original: Path) -> RunFiles:
         for place, record in records.items()
         if record is not None and record.original == str(original) and record.model != MCP_MODEL
     ]
-    fact = f"No run worked on {str(original)!r}, so there is none to continue; start one with"
+    fact = f"No run to continue in {str(original)!r}; start one with"
     return _find_newest(places or damaged, f'{fact} wink run "..."')
 
 

@@ -39,10 +39,10 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
 @click.group()
 def command() -> None:
-    """Probe the sandboxes of this machine, run a command in one, or get an image for podman."""
+    """Test the sandboxes of this machine, run a command in one, or get an image for podman."""
 
 
-@command.command()
+@command.command(short_help="Show which sandboxes work here, and what they promise.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def probe(*, as_json: bool) -> None:
     """Try to break out of each sandbox and print which promises hold.
@@ -57,25 +57,26 @@ def probe(*, as_json: bool) -> None:
     raise click.exceptions.Exit(0 if any(each.is_available for each in results) else 1)
 
 
-@command.command(context_settings={"ignore_unknown_options": True})
+@command.command(
+    context_settings={"ignore_unknown_options": True}, short_help="Run a command in a sandbox."
+)
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOXES),
     default=AUTO,
-    show_default=True,
-    help="Where to run it; local isolates nothing.",
+    help="Sandbox for the command; local isolates nothing (default: auto).",
 )
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="Directory that the command can change; by default the current one.",
+    help="Directory that the command can change (default: the current one).",
 )
 @click.option(
-    "--allow-host", multiple=True, metavar="HOST", help="Let it reach this host; repeatable."
+    "--allow-host", multiple=True, metavar="HOST", help="Let it reach this host. Repeatable."
 )
-@click.option("--timeout", default="30s", show_default=True, metavar="TIME", help="Time limit.")
+@click.option("--timeout", default="30s", metavar="TIME", help="Time limit (default: 30s).")
 @click.option("--stdin", is_flag=True, help="Pass standard input to the command.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
 def run(
@@ -87,7 +88,7 @@ def run(
     stdin: bool,
     argv: tuple[str, ...],
 ) -> None:
-    """Run a command; its output and exit code are the command's.
+    """Run a command in a sandbox; output and exit code are those of the command.
 
     The exit code is 124 if it timed out, and 125 if the sandbox itself failed.
     """
@@ -111,7 +112,7 @@ def run(
     raise click.exceptions.Exit(done.exit_code)
 
 
-@command.command()
+@command.command(short_help="Remove what killed processes have left.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def prune(*, as_json: bool) -> None:
     """Remove containers and workspaces that killed processes have left."""
@@ -124,29 +125,34 @@ def prune(*, as_json: bool) -> None:
         echo(line, err=False)
 
 
-@command.command("pull-image")
+@command.command("pull-image", short_help="Get an image for podman from a registry.")
 @click.argument("image", default=DEFAULT_IMAGE)
 def pull(*, image: str) -> None:
-    """Get an image for containers from a registry, by default one with Python 3.12."""
+    """Get an image for podman from a registry (default: one with Python 3.12)."""
     with _reported():
         echo(f"Pulled {pull_image(image, on_progress=echo)}", err=False)
 
 
-@command.command("build-image")
-@click.option("--tag", default=BUILT_IMAGE, show_default=True, help="Name of the image.")
-@click.option("--suite", metavar="NAME", help="Debian release; by default that of this machine.")
-@click.option("--mirror", metavar="URL", help="Package mirror; by default the one that apt uses.")
+@command.command("build-image", short_help="Make an image for podman from Debian packages.")
+@click.option(
+    "--tag",
+    default=BUILT_IMAGE,
+    metavar="NAME",
+    help=f"Name of the image (default: {BUILT_IMAGE}).",
+)
+@click.option("--suite", metavar="NAME", help="Debian release (default: that of this machine).")
+@click.option("--mirror", metavar="URL", help="Package mirror (default: the one that apt uses).")
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="NAME",
-    help="Add a Debian package, such as python3-pytest or gcc; repeatable.",
+    help="Add a Debian package, such as python3-pytest or gcc. Repeatable.",
 )
 def build(*, tag: str, suite: str | None, mirror: str | None, packages: tuple[str, ...]) -> None:
-    """Make an image with Python from Debian packages, without a registry; needs root.
+    """Make an image for podman from Debian packages, without a registry.
 
-    It has Python with pip and venv, and git.
+    The image has Python with pip and venv, and git. Needs root.
     """
     if bad := [each for each in packages if not _PACKAGE.fullmatch(each)]:
         raise click.UsageError(f"--package takes the name of a Debian package: {bad[0]!r}")

@@ -136,7 +136,7 @@ def open_timeline(run: runs.RunFiles | str) -> Timeline:
     except TimelineError as error:
         problem = str(error)
     if found.record is None:
-        raise click.ClickException(f"{problem}; wink review lists the runs")
+        raise click.ClickException(f"{problem}; {runs.LIST_HINT}")
     raise click.ClickException(
         f"The steps of the run {found.name} cannot be read, because it was stopped before the first"
         f" was recorded or because of damage ({problem}); {_again(found.record)}"
@@ -148,9 +148,7 @@ def check_steps(run: runs.RunFiles) -> None:
     if has_steps(run.steps):
         return
     if run.place is None:
-        raise click.ClickException(
-            f"There is no run {str(run.steps)!r}; wink review lists the runs"
-        )
+        raise click.ClickException(f"Run not found: {str(run.steps)!r}; {runs.LIST_HINT}")
     record = run.record
     if record is not None and record.status in {"copying", "running"}:
         fact = f"The run {run.name} was stopped before its first step was recorded"

@@ -24,7 +24,7 @@ def parse_duration(value: object) -> float:
     """
     seconds = _seconds(value)
     if seconds is None:
-        raise ValueError(f"must be a duration like 90s, 10m or 1h30m: {value!r}")
+        raise ValueError(f"must be a duration like 90s, 10m, 12h, 14d or 2w: {value!r}")
     if not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"must be more than 0 and at most a year: {value!r}")
     return seconds

@@ -176,7 +176,7 @@ def test_a_session_of_a_client_is_not_continued_as_a_run(
     talk(project, edit, *QUICK)
     done = wink("run", "--continue", "--workspace", project, "--model", "scripted:none")
     assert done.code == 1
-    assert "No run worked on" in done.err
+    assert "No run to continue in" in done.err
     resumed = wink("resume", copies()[0].name, "go on")
     assert resumed.code == 2
     assert "MCP" in resumed.err

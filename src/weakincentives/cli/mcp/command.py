@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EPILOG = """\b
 Needs the extra mcp; wink doctor has the command that installs it.
 Set-up: wink mcp --install claude-code   (codex, cursor, vscode, goose, gemini)
-Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was written.
+Exit codes: 0 done; 1 failed; 2 usage error; 3 not confirmed, nothing written.
 """
 
 
@@ -57,40 +57,38 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     "--copy/--in-place",
     "copy",
     default=True,
-    help="Work on a copy, for wink review afterwards (the default), or on the directory itself.",
+    help="Work on a copy, for `wink review` afterwards, or on DIR itself (default: --copy).",
 )
-@click.option("--read-only", is_flag=True, help="Offer only the tools that change nothing.")
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
 @click.option(
     "--dialect",
     type=click.Choice(tuple(DIALECTS)),
     default="mcp",
-    show_default=True,
-    help="Tool names to offer; mcp has those of the reference filesystem server.",
+    help="Tool names to offer (default: mcp, those of the reference filesystem server).",
 )
 @click.option(
     "--results",
     type=click.Choice(("auto", "text", "structured")),
     default="auto",
-    show_default=True,
-    help="Send results as text only, or with structured content; auto decides by the client.",
+    help="Send results as text only, or with structured content (default: auto, by client).",
 )
 @setting_options("sandbox", "evaluate", "command_timeout", "env", "allow_host", "exclude")
 @click.option("--dump", metavar="DIR", help="Directory for the recording of the session.")
 @click.option("--no-dump", is_flag=True, help="Record nothing.")
 @click.option(
-    "--calls", is_flag=True, help="List the calls that changed DIR in place, and end; see --undo."
+    "--calls", is_flag=True, help="List the calls that changed DIR in place, and exit; see --undo."
 )
 @click.option(
     "--undo",
     type=click.IntRange(1),
     metavar="CALL",
-    help="Undo a call that --calls lists, and end; later changes are never lost.",
+    help="Undo a call listed by --calls, and exit. Later changes are kept.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="PATH",
-    help="Let --undo restore only this file or directory; repeatable.",
+    help="With --undo, restore only this file or directory. Repeatable.",
 )
 @click.option("--any-directory", is_flag=True, help="Allow DIR to be your home directory or /.")
 @click.option("--config", metavar="FILE", help="Read this file instead of your wink.toml.")
@@ -99,20 +97,20 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     is_flag=False,
     flag_value="",
     metavar="[[HOST:]PORT]",
-    help="Serve over HTTP instead of standard input and output; by default on a free port.",
+    help="Serve over HTTP instead of standard input and output (default: on a free port).",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File with the token for --http, created if missing; by default a new token each time.",
+    help="File with the token for --http, created if missing (default: a new token each time).",
 )
 @click.option(
-    "--allow-remote", is_flag=True, help="Let --http listen where other machines can connect."
+    "--allow-remote", is_flag=True, help="With --http, allow connections from other machines."
 )
-@click.option("--install", type=click.Choice(tuple(CLIENTS)), help="Set up a client, and end.")
+@click.option("--install", type=click.Choice(tuple(CLIENTS)), help="Set up a client, and exit.")
 @click.option(
-    "--uninstall", type=click.Choice(tuple(CLIENTS)), help="Undo the set-up of a client, and end."
+    "--uninstall", type=click.Choice(tuple(CLIENTS)), help="Undo the set-up of a client, and exit."
 )
 @click.option(
     "--print",
@@ -120,14 +118,16 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 nobody confirmed, so nothing was 
     is_flag=False,
     flag_value=_GIVEN,
     metavar="[CLIENT]",
-    help="Show what --install or --uninstall would write, and write nothing.",
+    help="Print what --install or --uninstall would write, without writing it.",
 )
 @click.option(
     "--scope",
     type=click.Choice(("project", "user")),
-    help="Write the client's configuration of the project, if it has one (the default), or yours.",
+    help="Whose configuration to write (default: the project's if the client has one, else yours).",
 )
-@click.option("--name", default="wink", show_default=True, help="Name of the server in a client.")
+@click.option(
+    "--name", default="wink", metavar="NAME", help="Name of the server in a client (default: wink)."
+)
 @click.option(
     "--own-tools",
     is_flag=True,
@@ -148,9 +148,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Serve the files of a directory to MCP clients: every change can be undone.
+    """Serve a directory to MCP clients. Every change can be undone.
 
-    DIR is the directory, by default the current one. A client starts this command and speaks to
+    DIR is the directory (default: the current one). A client starts this command and speaks to
     it over standard input and output; with --http, clients connect to a URL.
     """
     if print_ not in (None, _GIVEN, *CLIENTS):

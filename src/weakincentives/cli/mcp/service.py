@@ -188,8 +188,8 @@ def _check_history(options: ServeOptions) -> None:
     state = Path(os.path.realpath(state_directory()))
     if not options.read_only and state.is_relative_to(options.directory):
         raise ConfigError(
-            f"wink keeps its state in {str(state)!r}, inside the directory, so that no call could"
-            " be undone; set XDG_STATE_HOME to a directory outside, or leave out --in-place"
+            f"The state directory {str(state)!r} is inside the served directory, so undo would not"
+            " work. Set XDG_STATE_HOME to a directory outside it, or omit --in-place"
         )
 
 

@@ -109,7 +109,7 @@ _OPTIONS = (
     click.option(
         "--commit",
         is_flag=True,
-        help="Apply the changes and commit them with git, with the task as the message.",
+        help="Apply the changes and commit them; the task is the message.",
     ),
     click.option(
         "--branch",
@@ -127,18 +127,18 @@ _OPTIONS = (
         "--only",
         multiple=True,
         metavar="PATH",
-        help="Apply only this file or directory; repeatable. The rest is kept for later.",
+        help="Take only this file or directory; keep the rest for later. Repeatable.",
     ),
     click.option(
         "--skip",
         multiple=True,
         metavar="PATH",
-        help="Apply everything but this file or directory; repeatable.",
+        help="Take everything but this file or directory. Repeatable.",
     ),
     click.option(
         "--merge",
         is_flag=True,
-        help="Merge files that were changed in the directory too, in different places.",
+        help="Merge files that you changed too, where the changes do not overlap.",
     ),
 )
 

@@ -6,7 +6,7 @@ line: it takes longer than a person waits for a sign of life.
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 _start_run = defer("cli.run.rounds", "start_run")
 _continue_last = defer("cli.run.rounds", "continue_last")
 _resume = defer("cli.run.rounds", "resume")
+_MODEL = ("model", "dialect", "effort", "temperature", "context_window", "base_url", "api_key_env")
+_LIMITS = ("max_tokens", "deadline", "max_steps")
+_COMMANDS = (
+    *("sandbox", "command_timeout", "env", "allow_host"),
+    *("test_cmd", "test_rounds", "evaluate"),
+)
+_DECISION = ("apply", "commit", "branch", "patch", "discard", "only", "skip", "merge")
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Prompt": ("attach", "digest", "project_instructions"),
+    "Model": _MODEL,
+    "Limits": _LIMITS,
+    "Commands": _COMMANDS,
+    "Decision": _DECISION,
+    "Recording": ("no_dump", "dump", "dump_all", "record"),
+    "Output": ("as_json", "quiet", "verbose"),
+}
 _EPILOG = """\b
 Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
@@ -32,6 +48,29 @@ Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 Settings: wink.toml, overridden by WINK_MODEL, WINK_DEADLINE and so on,
 overridden by these options.
 """
+_RESUME_EPILOG = "All other options, the exit codes and the settings: see `wink run -h`."
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists the options of `_GROUPS` in groups, after all others."""
+
+    is_grouped = True
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each in its group."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        rows = {str(each.name): each.get_help_record(ctx) for each in options}
+        grouped = {name for names in _GROUPS.values() for name in names}
+        others = tuple(name for name in rows if name not in grouped)
+        for title, names in {"Options": others, **(_GROUPS if self.is_grouped else {})}.items():
+            with formatter.section(title):
+                formatter.write_dl([row for name in names if (row := rows[name])])
+
+
+class ShortCommand(GroupedCommand):
+    """One whose help leaves out the groups: that of another command has them."""
+
+    is_grouped = False
 
 
 def run_options(command: F) -> F:
@@ -50,20 +89,15 @@ def run_options(command: F) -> F:
             "--attach",
             multiple=True,
             metavar="FILE",
-            help="Send a text file or picture with the task; - is standard input; repeatable.",
+            help="Send a text file or picture with the task; - is standard input. Repeatable.",
         ),
-        setting_options(
-            *("model", "dialect", "effort", "temperature", "max_tokens", "deadline", "max_steps"),
-            *("context_window", "sandbox", "evaluate", "command_timeout", "test_cmd"),
-            *("test_rounds", "env", "allow_host", "digest", "project_instructions"),
-            *("base_url", "api_key_env"),
-        ),
+        setting_options("digest", "project_instructions", *_MODEL, *_LIMITS, *_COMMANDS),
         action_options,
         click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
         click.option("--quiet", is_flag=True, help="Print nothing during the run."),
         click.option(
-            "--verbose", is_flag=True, help="Print what the model gets of its commands' output."
+            "--verbose", is_flag=True, help="Print all the command output that the model gets."
         ),
     )
     for option in reversed(options):
@@ -71,33 +105,33 @@ def run_options(command: F) -> F:
     return found
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=GroupedCommand, epilog=_EPILOG)
 @click.argument("task", required=False)
 @click.option(
     "--continue",
     "is_continued",
     is_flag=True,
-    help="Continue the last run on the directory; TASK says what to do next, if anything.",
+    help="Continue the last run on the directory; TASK is optional.",
 )
 @click.option(
     "--workspace",
     type=click.Path(path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="Directory to copy and work on; by default the current one.",
+    help="Directory to copy and work on (default: the current one).",
 )
 @setting_options("exclude")
 @click.option(
     "--dump",
     metavar="DIR",
-    help="Write the session and the files at the end to DIR too; wink export does it later.",
+    help="Also write the session and the files to DIR at the end.",
 )
 @click.option("--no-dump", is_flag=True, help="Do not record the steps.")
 @click.option(
     "--dump-all",
     is_flag=True,
     default=None,
-    help="Record also .git, virtual environments, node_modules and ignored files.",
+    help="Also record .git, virtual environments, node_modules and ignored files.",
 )
 @click.option(
     "--record",
@@ -116,7 +150,7 @@ def command(
 ) -> None:
     """Let a model work on TASK in a copy of a directory, then review the changes.
 
-    TASK is the task in words; - reads it from standard input.
+    TASK is the task in words, or - to read it from standard input.
     """
     if not is_continued and task is None:
         raise click.UsageError("Missing argument 'TASK'; describe what to do")
@@ -132,16 +166,16 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=ShortCommand, epilog=_RESUME_EPILOG)
 @click.argument("run", shell_complete=defer("cli.runs", "complete_run"))
 @click.argument("instruction", required=False)
-@click.option("--at", "step", metavar="STEP", help="Continue from this step; by default the last.")
+@click.option("--at", "step", metavar="STEP", help="Continue from this step (default: the last).")
 @click.option("--name", metavar="NAME", help="Name of the branch, if other steps follow already.")
 @click.option(
     "--workspace",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Directory to apply changes to; by default the one that the run worked on.",
+    help="Directory to apply changes to (default: that of the run).",
 )
 @run_options
 def resume(
@@ -153,12 +187,11 @@ def resume(
     workspace: Path | None,
     request: RunRequest,
 ) -> None:
-    """Continue a run, or begin again at any of its steps, with its session and conversation.
+    """Continue a run from its last step or any other, with its session and conversation.
 
-    RUN is the ID of a run or its beginning, a path, or last. INSTRUCTION is what the model shall
-    do next; without it, an interrupted run is continued. The run continues in its working copy;
-    with --at, or if that is gone, in a new one. Model and dialect are those of the run unless you
-    choose others.
+    RUN is a run ID or its beginning, a path, or last. INSTRUCTION says what to do next; without
+    it, an interrupted run continues. Uses the run's working copy, or a new one with --at or if the
+    copy is gone. Model and dialect are those of the run unless you choose others.
     """
     if request.is_announced:
         echo(f"Continuing the run {run}")

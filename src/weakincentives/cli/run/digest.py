@@ -48,20 +48,17 @@ _NAME_LENGTH = 32  # hexadecimal digits
 @click.option(
     "--tokens",
     default=str(DEFAULT_DIGEST_TOKENS),
-    show_default=True,
     metavar="N",
-    help="Maximum size in tokens, such as 8k.",
+    help=f"Maximum size in tokens, such as 8k (default: {DEFAULT_DIGEST_TOKENS}).",
 )
-@click.option(
-    "--focus", metavar="PATH", help="File or directory that the repository map begins with."
-)
+@click.option("--focus", metavar="PATH", help="File or directory that the map starts with.")
 @click.option("--refresh", is_flag=True, help="Read all files again instead of using the cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(*, path: Path, tokens: str, focus: str | None, refresh: bool, as_json: bool) -> None:
     """Print a digest of a directory: layout, commands, conventions and a map of the code.
 
-    PATH is the directory, by default the current one. No model is needed, and nothing in the
-    directory changes. `wink run` begins its prompt with this digest.
+    PATH is the directory (default: the current one). Needs no model and changes nothing.
+    `wink run` starts its prompt with this digest.
     """
     limit = _parse_tokens(tokens)
     begin = None if focus is None else _find_focus(path, focus)

@@ -21,13 +21,15 @@ _file = click.Path(path_type=Path)
 @click.command()
 @_run
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
-@click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
+@click.option(
+    "--files", "path", metavar="PATH", help="Only steps that changed PATH or something below it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
 def log(**options: Any) -> None:
     """List the steps of a run: prompts, answers and tool calls.
 
-    RUN is the ID of a run or its beginning, a path, or last, the newest run, which is the
-    default. A tool call marked ✗ failed and was rolled back.
+    RUN is a run ID or its beginning, a path, or last (the default). A tool call marked ✗ failed
+    and was rolled back.
     """
     defer("cli.timeline.log", "log")(**options)
 
@@ -40,22 +42,22 @@ def log(**options: Any) -> None:
 def show(**options: Any) -> None:
     """Show a step: parameters and result, messages, state, and the files that it changed.
 
-    A STEP is a number, or @NAME for the newest step of a branch; without it, this is the last
-    step. STEP:PATH prints a file as it was after the step, byte by byte. RUN comes first;
-    without it, this is the newest run.
+    STEP is a number, or @NAME for the last step of a branch (default: the last step). STEP:PATH
+    prints a file as it was after the step, byte for byte. RUN is a run ID or its beginning, a path,
+    or last (the default).
     """
     defer("cli.timeline.log", "show")(**options)
 
 
 @click.command()
 @_words(metavar="[RUN] STEP")
-@click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
+@click.option("--name", metavar="NAME", help="Name of the branch (default: branch- and a number).")
 @_json
 def fork(**options: Any) -> None:
-    """Begin a branch after a step; wink resume RUN --at @NAME continues it.
+    """Start a branch after STEP. Continue it with `wink resume RUN --at @NAME`.
 
-    The steps that followed STEP stay as they are. A STEP is a number, or @NAME for the newest
-    step of a branch. RUN comes first; without it, this is the newest run.
+    Later steps are kept. STEP is a number, or @NAME for the last step of a branch. RUN is a run
+    ID or its beginning, a path, or last (the default).
     """
     defer("cli.timeline.log", "fork")(**options)
 
@@ -77,11 +79,11 @@ def fork(**options: Any) -> None:
 )
 @_json
 def restore(**options: Any) -> None:
-    """Write the files as they were after a step, byte by byte, with permissions and links.
+    """Write the files as they were after STEP, byte for byte, with permissions and links.
 
-    A STEP is a number, or @NAME for the newest step of a branch. RUN comes first; without it,
-    this is the newest run. Nothing that exists is overwritten: wink resume continues the run
-    itself, and wink review applies changes to the original.
+    STEP is a number, or @NAME for the last step of a branch. RUN is a run ID or its beginning, a
+    path, or last (the default). Nothing is overwritten: `wink resume` continues the run itself,
+    and `wink review` applies changes to the original.
     """
     defer("cli.timeline.export", "restore")(**options)
 
@@ -98,26 +100,29 @@ def restore(**options: Any) -> None:
 )
 @click.option("--show-secrets", is_flag=True, help="Do not mask keys in FILE.html.")
 def export(**options: Any) -> None:
-    """Write a run to one file to send, or as a session dump.
+    """Write a run to one file to send, or as a dump.
 
-    FILE.timeline has all steps: wink log, show, diff, restore, resume and debug read it. FILE.html
-    is a page for any browser, in which keys are masked. A directory gets the session and the files
-    at the end, ID.jsonl and ID.fs.zip. Reproducible and ignored files are in none of them unless
-    they were recorded. Nothing that exists is overwritten, except an earlier dump.
+    RUN is a run ID or its beginning, a path, or last (the default). FILE.timeline has all steps:
+    `wink log`, `show`, `diff`, `restore`, `resume` and `debug` read it. FILE.html is a page for any
+    browser, with keys masked. A directory gets the session and the files at the end, ID.jsonl and
+    ID.fs.zip. Reproducible and ignored files are left out unless they were recorded. Nothing is
+    overwritten, except an earlier dump.
     """
     defer("cli.timeline.export", "export")(**options)
 
 
 @click.command()
 @_words(metavar="[RUN] [STEP [STEP]]")
-@click.option("--stat", is_flag=True, help="Only the changed files, with their numbers of lines.")
+@click.option(
+    "--stat", is_flag=True, help="Print only the changed files and their numbers of lines."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the patch.")
 def diff(**options: Any) -> None:
-    """Print what changed in the files as a patch for git apply.
+    """Print changes of the files as a patch for `git apply`.
 
-    With one STEP, what that step changed; with two, what differs between them; without, what
-    the whole run changed. A STEP is a number, or @NAME for the newest step of a branch.
-    RUN comes first; without it, this is the newest run.
+    One STEP: its changes. Two: the difference between them. None: all changes of the run. STEP is
+    a number, or @NAME for the last step of a branch. RUN is a run ID or its beginning, a path, or
+    last (the default).
     """
     defer("cli.timeline.export", "diff")(**options)
 
@@ -125,14 +130,15 @@ def diff(**options: Any) -> None:
 @click.command(epilog="Exit codes: 0 done, 1 failed, 4 conflict, nothing was undone.")
 @_words(metavar="[RUN] STEP")
 @click.option(
-    "--only", multiple=True, metavar="PATH", help="Undo only at and below PATH; repeatable."
+    "--only", multiple=True, metavar="PATH", help="Undo only at and below PATH. Repeatable."
 )
 @_json
 def undo(**options: Any) -> None:
     """Undo a step of a run in its working copy; later steps are kept.
 
-    A path is restored only if it still is as the step left it; else nothing changes, and the
-    paths are named. Of a command that was rolled back, this restores what the rollback displaced.
-    An undo is a step too: undo it to redo. RUN comes first; without it, this is the newest run.
+    A path is restored only if it is still as the step left it; otherwise nothing changes, and the
+    paths are named. After a command that was rolled back, this restores what the rollback
+    displaced. An undo is a step too: undo it to redo. STEP is a number, or @NAME for the last step
+    of a branch. RUN is a run ID or its beginning, a path, or last (the default).
     """
     defer("cli.timeline.undo", "undo")(**options)

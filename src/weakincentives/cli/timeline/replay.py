@@ -18,7 +18,7 @@ EXIT_DIFFERENT = 1
 
 
 @click.command(
-    epilog="Exit codes: 0 all is the same, 1 a result differs or the recording is cut off."
+    epilog="Exit codes: 0 no difference, 1 a result differs or the recording is cut off."
 )
 @click.argument("run", default=LAST, shell_complete=complete_run)
 @click.option(
@@ -31,8 +31,9 @@ EXIT_DIFFERENT = 1
 def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
     """Re-run the recorded tool calls with the current tools, in a temporary workspace.
 
-    The model's answers come from the recording. Prints the first step whose output or files
-    differ. Commands are skipped without a sandbox, and calls that were interrupted always.
+    RUN is a run ID or its beginning, a path, or last (the default). The model's answers come from
+    the recording. Prints the first step whose output or files differ. Commands are skipped without
+    a sandbox, and interrupted calls always.
     """
     found = find_run(run, "steps")
     check_steps(found)
