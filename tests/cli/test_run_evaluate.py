@@ -75,7 +75,7 @@ def test_without_the_option_there_is_no_such_tool(wink: Wink, project: Path, scr
     done = run(wink, project, script(evaluate(), "Done."), "--json")
     assert done.events[0]["evaluate"] == "none"
     tool = next(each for each in done.events if each["event"] == "tool")
-    assert "There is no tool 'evaluate_python'" in tool["message"]
+    assert "Unknown tool: 'evaluate_python'" in tool["message"]
 
 
 def test_a_missing_extra_ends_the_run_with_the_command_that_gets_it(

@@ -308,7 +308,7 @@ def test_the_names_of_the_specification_and_of_others_are_taken():
     ("arguments", "reason"),
     [
         ({"command": []}, "has no program name"),
-        ({"command": ["x" * 4_097]}, "4097 characters, 4096 are allowed"),
+        ({"command": ["x" * 4_097]}, "4097 characters; the limit is 4096"),
         ({"command": ["echo", "é"]}, "must be ASCII"),
         ({"command": ["true"], "timeout_seconds": 0.5}, "from 1 to 120"),
         ({"command": ["true"], "timeout_seconds": 121}, "from 1 to 120"),

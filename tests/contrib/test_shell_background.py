@@ -79,14 +79,14 @@ def test_a_process_is_started_polled_and_stopped(workspace: Workspace):
     line = f"echo up; until [ -e go ]; do sleep 0.01; done; echo went; exec sleep {mark.seconds}"
     told = workspace.call("shell_start", command=["sh", "-c", line])
     assert told.startswith(
-        "Process 1 runs in the background; to see its output: shell_poll with process_id=1;"
+        "Process 1 is running in the background; to see its output: shell_poll with process_id=1;"
         " to stop it: shell_stop with process_id=1."
     )
     seen = told + workspace.call_until("No new output", "shell_poll", process_id=1)
     assert "up" in seen
     assert workspace.call("shell_execute", command=["touch", "go"]).startswith("exit code 0")
     seen = workspace.call_until("went", "shell_poll", process_id=1)
-    assert re.search(r"^Process 1 is running, for \d+\.\d s\.\n", seen)
+    assert re.search(r"^Process 1 has been running for \d+\.\d s\.\n", seen)
     told = workspace.call("shell_stop", process_id=1)
     assert re.search(r"^Process 1 was stopped after \d+\.\d s\.\nNo new output\.$", told)
     assert isinstance(workspace.value, PollResult)
@@ -113,11 +113,11 @@ def test_polling_can_wait_for_the_end(workspace: Workspace):
 
 def test_an_unknown_process_is_answered_with_those_that_run(workspace: Workspace):
     assert workspace.call("shell_poll", process_id=7) == (
-        "There is no background process 7; none runs"
+        "No background process 7; none is running"
     )
     workspace.call("shell_start", command=["sleep", "3600"])
     assert workspace.call("shell_stop", process_id=7) == (
-        "There is no background process 7; these run: 1: sleep 3600"
+        "No background process 7; running: 1: sleep 3600"
     )
 
 
@@ -201,10 +201,10 @@ def test_every_dialect_starts_polls_and_stops(workspace: Workspace, dialect: Dia
     line = "echo hello | cat; exec sleep 3600"
     arguments = {key: line if value == "LINE" else value for key, value in begun.items()}
     told = workspace.call(start, **arguments)
-    assert told.startswith("Process 1 runs in the background; to see its output: ")
+    assert told.startswith("Process 1 is running in the background; to see its output: ")
     if "hello" not in told:
         workspace.call_until("hello", poll, **asked)
-    assert "Process 1 is running" in workspace.call(poll, **asked)
+    assert "Process 1 has been running" in workspace.call(poll, **asked)
     assert workspace.call(stop, **ended).startswith("Process 1 was stopped after")
     assert workspace.call(poll, **asked).startswith("Process 1 has ended: exit code 143")
 

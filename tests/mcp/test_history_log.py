@@ -130,8 +130,8 @@ def test_checkpoints_are_kept_for_later_sessions_and_their_names_can_be_used_aga
 def test_a_review_can_compare_with_the_state_before_the_first_call(root: Path) -> None:
     session(root, write("a.txt", "two\n"))
     start, first = session(root, ("review", {}), ("review", {"from": "first"}))
-    assert "Nothing is different from the start." in start
-    assert "Different from the state before the first call:" in first
+    assert "No changes since the start." in start
+    assert "Changes since the state before the first call:" in first
     assert "a.txt" in first.partition("Different")[2]
 
 

@@ -321,7 +321,7 @@ class CallExecution:
         except UnfinishedRestoreError as error:
             text = (
                 f"{call.name} was cut off: some files are restored, and others are not. {error}."
-                " `review` after the next start says what became of it."
+                " After the next start, `review` shows the outcome."
             )
         except WinkError as error:
             text = f"{call.name} failed and changed nothing: {error}"
@@ -388,8 +388,8 @@ def _root_check(filesystem: Filesystem | None) -> Callable[[], None]:
         if found is None or not os.path.samestat(found, first):
             what = "is gone" if found is None else "was replaced by another directory"
             raise BackendUnavailableError(
-                f"{display_path(str(root))} {what} after this server was started; the person can"
-                " restart the server in the client, which opens the directory that is there then"
+                f"{display_path(str(root))} {what} after this server was started; the user can"
+                " restart the server in the client to open the current directory"
             )
 
     return check

@@ -360,9 +360,7 @@ class History:
         name = (name or "").strip() or next(free)
         found = taken.get(name)
         if found is not None and found.session == self.log.session:
-            raise ToolValidationError(
-                f"There is a checkpoint {name!r} already; choose another name"
-            )
+            raise ToolValidationError(f"Checkpoint {name!r} exists already; choose another name")
         made = Checkpoint(name=name, note=note, client=client, call=self.log.last_number)
         state = self._store.snapshot(tag=f"checkpoint {name}")
         try:
@@ -400,10 +398,10 @@ class History:
         step = next((each for each in self.log.steps if each.number == number), None)
         if step is None and 0 < number <= self.log.last_number:
             raise ToolValidationError(
-                f"Call {number} is too old and was forgotten: the last {MAX_STEPS:,} can be undone"
+                f"Call {number} is too old: only the last {MAX_STEPS:,} can be undone"
             )
         if step is None:
-            raise ToolValidationError(f"There is no call {number}; `review` lists the calls")
+            raise ToolValidationError(f"Unknown call: {number}; `review` lists the calls")
         if step.after is None:
             raise ToolValidationError(f"Call {number} failed and changed nothing")
         if not self.has_states(step):
@@ -427,7 +425,7 @@ class History:
         found = checkpoints.get(name)
         if found is None:
             known = ", ".join(list(checkpoints)[-20:])
-            raise ToolValidationError(f"There is no checkpoint {name!r}; there are: {known}")
+            raise ToolValidationError(f"Unknown checkpoint: {name!r}; checkpoints: {known}")
         return found
 
     def last_step_of(self, client: str) -> Step | None:

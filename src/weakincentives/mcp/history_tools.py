@@ -273,8 +273,8 @@ class HistoryTool(NamedTuple):
 TOOLS: Mapping[str, HistoryTool] = {
     CHECKPOINT: HistoryTool(
         "Make a checkpoint",
-        "Keep the present state of all files under a name, to compare with it or go back to it"
-        " later. Cheap: do it before a risky change.",
+        "Save the current state of all files under a name, to compare with it or return to it"
+        " later. Cheap: use it before a risky change.",
         CheckpointParams,
         CheckpointResult,
     ),
@@ -294,16 +294,16 @@ TOOLS: Mapping[str, HistoryTool] = {
     UNDO: HistoryTool(
         "Undo calls",
         "Undo your last call that changed files, another call, or all calls since a checkpoint."
-        " Files are exactly as before: content, permissions, deleted and new ones. Changes that"
-        " others made since are never lost: if one is in the way, nothing is undone and the answer"
-        " names it. An undo is a call too: undo it to redo.",
+        " Restores files exactly: content, permissions, deleted and new files. Never loses later"
+        " changes by others: if one is in the way, nothing is undone and the answer names it. An"
+        " undo is a call too: undo it to redo.",
         UndoParams,
         UndoResult,
     ),
     "review": HistoryTool(
         "Review all changes",
-        "List all calls that changed files since the start, by whom, and everything that is"
-        " different now.",
+        "List all calls that changed files since the start, with the client of each, and all"
+        " changes that are there now.",
         ReviewParams,
         ReviewResult,
     ),
@@ -397,7 +397,7 @@ class HistoryTools:
             )
         if not found:
             return _text(
-                "Nothing is different.", DiffResult((), 0, truncated=False, nextStart=None)
+                "No changes.", DiffResult((), 0, truncated=False, nextStart=None)
             )
         room = min(params.max_characters or _MAX_PATCH, self.max_characters)
         patch, following = found.patch_page(room, start=params.start)
@@ -445,9 +445,9 @@ class HistoryTools:
             lines.insert(0, f"({len(steps) - len(lines):,} earlier calls)")
         parts = ["Calls:", *lines, ""] if lines else ["No call has changed anything.", ""]
         if found:
-            parts += [f"Different from {name}:", str(found), "", self.advice]
+            parts += [f"Changes since {name}:", str(found), "", self.advice]
         else:
-            parts.append(f"Nothing is different from {name}.")
+            parts.append(f"No changes since {name}.")
         return _text(
             "\n".join(parts),
             ReviewResult(calls, len(steps), change_items(found), len(found.entries)),

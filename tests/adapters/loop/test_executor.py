@@ -450,4 +450,4 @@ def test_a_tool_is_called_by_its_other_names_too():
     # a tool that is offered under the name comes first
     assert executor.execute(ToolCall("other", '{"text": "x"}')).text == "other"
     refused = executor.execute(ToolCall("gone", "{}")).text
-    assert refused == "There is no tool 'gone'; available tools: note, other"
+    assert refused == "Unknown tool: 'gone'; available tools: note, other"

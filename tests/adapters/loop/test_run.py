@@ -145,7 +145,7 @@ def test_everything_is_told_on_the_bus():
     [
         (
             ToolCall("fly", {}),
-            "There is no tool 'fly'; available tools: break, read_file, write_file",
+            "Unknown tool: 'fly'; available tools: break, read_file, write_file",
         ),
         (ToolCall("read_file", "{path"), "Invalid arguments for read_file: Not JSON"),
         (ToolCall("read_file", {"pth": "a"}), "Unknown field 'pth', did you mean 'path'?"),

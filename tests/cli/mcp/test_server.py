@@ -122,7 +122,7 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     assert "write_file docs/new.md" in wink("log", "last").out
     calls = wink("mcp", project, "--calls").out
     assert "call 2: write_file by tester #1, other session: docs/new.md" in calls
-    assert "Different from the state before the first call:" in calls
+    assert "Changes since the state before the first call:" in calls
     assert "calc.py" in calls.partition("Different")[2]
     assert f"To undo one of the calls: wink mcp {project} --undo CALL" in calls
     other = wink("mcp", project, "--undo", "2", "--only", "calc.py")
@@ -158,7 +158,7 @@ def test_the_undo_of_a_call_that_was_pruned_says_so(
         limits.setattr(steps, "MAX_STEPS", 1)
         old = wink("mcp", project, "--undo", "1")
     assert old.code == 1
-    assert "Call 1 is too old and was forgotten" in old.err
+    assert "Call 1 is too old" in old.err
     (store,) = (tmp_path / "places" / "state" / "wink" / "history").iterdir()
     shutil.rmtree(store)
     pruned = wink("mcp", project, "--undo", "1")

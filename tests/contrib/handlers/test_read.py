@@ -84,7 +84,7 @@ def test_start_line_counts_from_one(fs: Filesystem):
         ({"start_line": 0}, "Line numbers start at 1: 0"),
         (
             {"start_line": 3, "offset": 1},
-            "Two different starts: skip 1 line, and start at line 3; send only one of them",
+            "offset (1) and start_line (3) disagree; send only one of them",
         ),
     ],
 )

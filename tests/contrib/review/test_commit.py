@@ -402,7 +402,7 @@ def test_nothing_is_applied_while_another_git_has_the_index(
     lock.touch()
     head = git(repository, "rev-parse", "HEAD")
     with Review(copy) as review:
-        with pytest.raises(CommitError, match="Another git command"):
+        with pytest.raises(CommitError, match="Another git process"):
             commit_changes(review, "Do it\n")
         assert (repository / "old").exists()
         assert git(repository, "rev-parse", "HEAD") == head
@@ -529,7 +529,7 @@ def test_an_undo_waits_for_nobody_and_changes_nothing_under_the_lock_of_git(
     head, index = git(repository, "rev-parse", "HEAD"), staged_text(repository)
     (repository / ".git/index.lock").touch()
     with Review(open_copy(copy.place)) as review:
-        with pytest.raises(CommitError, match="Another git command is running"):
+        with pytest.raises(CommitError, match="Another git process is using"):
             undo_commit(review)
         (repository / ".git/index.lock").unlink()
         assert (git(repository, "rev-parse", "HEAD"), staged_text(repository)) == (head, index)

@@ -51,11 +51,11 @@ _SUMMARY = """
 _WISHES = "\n\nWhat the user said meanwhile, word for word:\n{wishes}"
 SUMMARIZE = """\
 Below is the first part of a conversation between a user, an assistant and the tools that the
-assistant calls. The assistant will continue with your summary instead of this part. Keep
-everything that it needs: what the user asked for, then and later, what was decided and why, which
-files were read and what matters in them, which files were changed and how, which commands were run
-and their results, what failed, and what is left to do. Give names and paths exactly.
-Write at most 600 words, facts only.
+assistant calls. The assistant will continue with your summary in place of this part. Keep
+everything that it needs: what the user asked for, including later requests, what was decided and
+why, which files were read and what matters in them, which files were changed and how, which
+commands were run and with what result, what failed, and what is left to do. Give names and paths
+exactly. Write at most 600 words, facts only.
 
 {transcript}"""
 

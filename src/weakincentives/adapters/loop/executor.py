@@ -246,7 +246,7 @@ class ToolExecutor:
 
     def _unknown_tool_message(self, name: str) -> str:
         known = ", ".join(self._names) or "none"
-        return f"There is no tool {name!r}; available tools: {known}"
+        return f"Unknown tool: {name!r}; available tools: {known}"
 
     def _truncate(self, text: str) -> str:
         omitted = len(text) - self._max_characters

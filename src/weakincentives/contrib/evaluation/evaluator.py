@@ -113,7 +113,7 @@ class Evaluator:
                 if files.resolve(each.path) in written:
                     raise ToolValidationError(
                         f"{display_path(each.path)!r} is in writes, and the code wrote it too;"
-                        " do one of them"
+                        " use only one of the two"
                     )
                 files.write_text(each.path, content, each.mode)
             files.apply()
@@ -130,8 +130,8 @@ def check_params(params: EvalParams, limits: EvalLimits) -> None:
     """
     if len(params.code) > limits.max_code_length:
         raise ToolValidationError(
-            f"code has {len(params.code):,} characters, {limits.max_code_length:,} are allowed;"
-            " split it into several calls, or put data into files and read them"
+            f"code has {len(params.code):,} characters; the limit is {limits.max_code_length:,}."
+            " Split it into several calls, or put data into files and read them"
         )
     if not params.code.strip():
         raise ToolValidationError("code is empty; send the Python code to run")
@@ -142,12 +142,12 @@ def check_params(params: EvalParams, limits: EvalLimits) -> None:
         ("writes", len(params.writes), limits.max_writes),
     ):
         if count > allowed:
-            raise ToolValidationError(f"{what} has {count} entries, {allowed} are allowed")
+            raise ToolValidationError(f"{what} has {count} entries; the limit is {allowed}")
     names = [each.name for each in params.reads if each.name is not None]
     for name in (*params.globals, *names):
         _check_name(name)
     _check_unique((*params.globals, *names), "The variable {!r} is given twice")
-    _check_unique([each.path for each in params.writes], "writes has the path {!r} twice")
+    _check_unique([each.path for each in params.writes], "writes names the path {!r} twice")
     for each in params.writes:
         _check_text(each.content, f"The content for {each.path!r}")
         if each.mode not in WRITE_MODES:
@@ -165,8 +165,8 @@ def decode_globals(encoded: Mapping[str, str], limits: EvalLimits) -> dict[str, 
     total = sum(map(len, encoded.values()))
     if total > limits.max_globals_length:
         raise ToolValidationError(
-            f"globals has {total:,} characters, {limits.max_globals_length:,} are allowed;"
-            " write the data to a file and read it"
+            f"globals has {total:,} characters; the limit is {limits.max_globals_length:,}."
+            " Write the data to a file and read it"
         )
     return {name: _decode(name, text, limits) for name, text in encoded.items()}
 
@@ -174,8 +174,8 @@ def decode_globals(encoded: Mapping[str, str], limits: EvalLimits) -> dict[str, 
 def _decode(name: str, text: str, limits: EvalLimits) -> JsonValue:
     if len(text) > limits.max_global_length:
         raise ToolValidationError(
-            f"The variable {name!r} has {len(text):,} characters,"
-            f" {limits.max_global_length:,} are allowed; write the data to a file and read it"
+            f"The variable {name!r} has {len(text):,} characters;"
+            f" the limit is {limits.max_global_length:,}. Write the data to a file and read it"
         )
     _check_text(text, f"The variable {name!r}")
     try:
@@ -195,7 +195,7 @@ def _decode(name: str, text: str, limits: EvalLimits) -> JsonValue:
 
 def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number has {len(digits)} digits, {_MAX_DIGITS} are allowed")
+        raise ValueError(f"a number has {len(digits)} digits; the limit is {_MAX_DIGITS}")
     return int(digits)
 
 

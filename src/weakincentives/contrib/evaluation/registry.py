@@ -27,7 +27,12 @@ _GIVEN = ("read_text", "write_text", "math", "statistics")
 PYTHON_LANGUAGE = EngineLanguage(
     summary="all of Python, with its standard library and the modules of the workspace",
     functions=_GIVEN,
-    missing=("other packages", "processes", "the network", "deleting files of others"),
+    missing=(
+        "other packages",
+        "processes",
+        "the network",
+        "deleting existing files",
+    ),
 )
 ASTEVAL_LANGUAGE = EngineLanguage(
     summary="asteval, an interpreter for a small part of Python",

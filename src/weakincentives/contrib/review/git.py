@@ -236,8 +236,8 @@ class GitRepository:
 
     def _describe_lock(self) -> str:
         return (
-            f"Another git command is running in {str(self.top)!r}: wait until it has ended, or"
-            f" remove {str(self.git_dir / 'index.lock')!r} if none is"
+            f"Another git process is using {str(self.top)!r}. Wait for it; if none is running,"
+            f" remove {str(self.git_dir / 'index.lock')!r}"
         )
 
     def entries(self, commit: str = "") -> dict[str, GitEntry]:

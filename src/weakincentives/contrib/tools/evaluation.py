@@ -104,7 +104,7 @@ def _describe_language(language: EngineLanguage) -> str:
         parts.append(f"Modules: {', '.join(language.modules)}.")
     given = [each for each in language.functions if each not in ("read_text", "write_text")]
     if given:
-        parts.append(f"Also there without an import: {', '.join(given)}.")
+        parts.append(f"Already imported: {', '.join(given)}.")
     if language.missing:
         parts.append(f"Not available: {', '.join(language.missing)}.")
     return "\n".join(parts)

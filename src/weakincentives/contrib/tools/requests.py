@@ -71,7 +71,7 @@ class WriteFileParams:
         content: The text.
         mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
             end.
-        encoding: "base64" if content is base64, for bytes.
+        encoding: "base64" if content is base64-encoded bytes.
     """
 
     file_path: str
@@ -163,7 +163,7 @@ class GrepParams:
         type: Search only files of this language, such as "py" or "rust".
         output_mode: "content" returns matching lines with their line numbers,
             "files_with_matches" only paths, "count" the number of matching lines per file.
-        ignore_case: Ignore upper and lower case.
+        ignore_case: Ignore case.
         fixed_string: Treat the pattern as plain text.
         context: Lines to show before and after each match.
         before: Lines to show before each match.
@@ -340,7 +340,7 @@ class BashParams:
 
     Args:
         command: The command line.
-        timeout: Timeout in milliseconds; by default the longest that is allowed.
+        timeout: Timeout in milliseconds; the maximum by default.
         cwd: The working directory; by default the workspace root.
         max_output: Maximum number of bytes to return from each stream.
     """

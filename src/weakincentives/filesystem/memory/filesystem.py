@@ -127,7 +127,8 @@ class MemoryHistory:
             for key in keys:
                 if self._is_pinned(key):
                     raise SnapshotError(
-                        f"Snapshot is needed to roll back a transaction: {str(key)!r}"
+                        f"Cannot delete snapshot {str(key)!r}: an open transaction needs it for"
+                        " rollback"
                     )
             for key in keys:
                 self._forget(key)

@@ -58,8 +58,8 @@ def _check_class_marks(suite: type) -> None:
     names = sorted({mark.name for mark in held if mark.name in _SILENCING})
     if names:
         raise TypeError(
-            f"{suite.__name__} is marked {', '.join(names)} as a whole;"
-            " leave out the suites of capabilities that the backend lacks"
+            f"{suite.__name__} is marked {', '.join(names)};"
+            " do not inherit suites for capabilities that your backend lacks"
         )
 
 

@@ -135,7 +135,7 @@ class _Run:
                 calls -= 1
                 self.worker.send(_answer(self.files, frame, is_allowed=calls >= 0), until)
             if room < 0:
-                raise FrameError("The worker sends more output than it may")
+                raise FrameError("Worker output exceeds its limit")
 
     def _accept(self, reported: WorkerOutcome) -> EngineOutcome:
         """Return the outcome; the worker has bounded it, and a hostile one has not."""
@@ -227,7 +227,7 @@ def _answer(files: FileAccess, frame: Frame, *, is_allowed: bool) -> dict[str, o
     except (OSError, ValueError) as error:
         return {"error": [_error_name(error), str(error)[:_MAX_FILE_MESSAGE]]}
     except TypeError:
-        return {"error": ["ValueError", f"Wrong arguments of {frame.function!r}"]}
+        return {"error": ["ValueError", f"Wrong arguments for {frame.function!r}"]}
 
 
 def _error_name(error: Exception) -> str:

@@ -321,7 +321,9 @@ class _Worker:
             context = ClientRequestContext(session=self._session, request_id=key)
             answer = await self._session.dispatch_input_request(context, request)
             if isinstance(answer, ErrorData):
-                raise _RefusedError(f"The call needs input that it does not get: {answer.message}")
+                raise _RefusedError(
+                    f"The MCP server asked for input, which is not supported: {answer.message}"
+                )
             responses[key] = answer
         return responses
 

@@ -79,7 +79,7 @@ class WriteFileCall(_RelativePath):
         content: The text, or base64 if encoding is "binary".
         mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
             end.
-        encoding: "binary" if content is base64, for bytes.
+        encoding: "binary" if content is base64-encoded bytes.
     """
 
     path: VfsPath | str

@@ -104,7 +104,7 @@ class Grep:
         type: Search only files of this type, such as "py" or "rust".
         output_mode: "files_with_matches" returns paths, "content" matching lines with their line
             numbers, "count" the number of matching lines per file.
-        ignore_case: Ignore upper and lower case.
+        ignore_case: Ignore case.
         numbers: Accepted without effect: "content" always shows line numbers.
         after: Lines to show after each match in "content".
         before: Lines to show before each match in "content".
@@ -169,8 +169,8 @@ any depth, "**/*".
 {shared.GLOB_SYNTAX} Files ignored by .gitignore are not found.
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
-Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Binary files are not \
-searched, nor files ignored by .gitignore."""
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Skips \
+binary files and files ignored by .gitignore."""
 _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
     shared.page_tool("Read", _READ, Read, aliases=_FILE_PATH),

@@ -25,12 +25,12 @@ class CodeCall:
 
 
 _PURPOSE = """\
-Run Python code that computes over the files of the workspace. Use it instead of calculating in \
-your head: counts, sums, dates, comparisons, data in files.
+Run Python code over the files of the workspace. Use it instead of calculating in your head: \
+counts, sums, dates, comparisons, data in files.
 The value of the last expression and everything printed are returned. Every call starts with \
 fresh variables.
-Read files with read_text(path), and write them with write_text(path, content), which creates or \
-replaces; with a third argument, "create" fails if the file exists, and "append" adds to its end.
+Read files with read_text(path). Write them with write_text(path, content, mode): "overwrite" (the \
+default) creates or replaces, "create" fails if the file exists, "append" adds to its end.
 If the code fails, nothing is written."""
 _ALIASES = {"python_code": "code", "source": "code", "script": "code", "input": "code"}
 _OTHER_NAMES = (

@@ -121,7 +121,7 @@ class GrepCall:
         include_pattern: Search only files that match, such as "*.{ts,tsx}".
         exclude_pattern: Leave out files that match.
         names_only: Return paths instead of lines.
-        case_sensitive: Distinguish upper and lower case.
+        case_sensitive: Match case.
         fixed_strings: Treat the pattern as plain text.
         context: Lines to show before and after each match.
         after: Lines to show after each match.
@@ -209,8 +209,7 @@ Find files by path pattern; returns sorted paths.
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
 Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}), ignoring case; returns \
-matching lines with their line numbers. Binary files are not searched, nor files ignored by \
-.gitignore."""
+matching lines with their line numbers. Skips binary files and files ignored by .gitignore."""
 _FILE_PATH = {"path": "file_path", "absolute_path": "file_path"}
 _DIR_PATH = {"path": "dir_path"}
 GEMINI: tuple[ToolSpec[Any], ...] = (

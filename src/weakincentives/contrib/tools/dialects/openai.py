@@ -111,8 +111,7 @@ List a directory and its subdirectories: directories first, then files with thei
 
 _GREP = """\
 Find the files with a line that matches a regular expression (RE2 syntax: no lookaround, no \
-backreferences); returns their paths. Binary files are not searched, nor files ignored by \
-.gitignore."""
+backreferences); returns their paths. Skips binary files and files ignored by .gitignore."""
 
 
 def _encode_patch(request: object) -> PatchCall | None:

@@ -48,7 +48,7 @@ Notebooks are shown as cells, images as images if you can view them, other binar
 EDIT_TOLERANCE = """\
 Small differences in whitespace and quotation marks are tolerated where the match is unambiguous, \
 and reported."""
-CREATES_WITH_EMPTY_OLD = "With an empty old_string, a file that does not exist is created."
+CREATES_WITH_EMPTY_OLD = "An empty old_string creates a file that does not exist."
 GLOB_SYNTAX = '"*" matches within one directory, "**" across any number of directories.'
 REGEX_SYNTAX = "RE2 syntax: no lookaround, no backreferences"
 DELETE_DESCRIPTION = "Delete a file, or a directory with everything in it."
@@ -305,8 +305,8 @@ GREP: ToolSpec[GrepParams] = pass_through(
     "grep",
     GrepParams,
     f"""\
-Search the lines of files for a regular expression ({REGEX_SYNTAX}). Binary files are not \
-searched, nor files ignored by .gitignore.
+Search the lines of files for a regular expression ({REGEX_SYNTAX}). Skips \
+binary files and files ignored by .gitignore.
 To find files by name, use $GlobParams.""",
     aliases={
         **DIRECTORY_ALIASES,
@@ -325,10 +325,10 @@ REPO_MAP: ToolSpec[RepoMapParams] = pass_through(
     "repo_map",
     RepoMapParams,
     """\
-Show the most central source files of the workspace, those that other files use most, with the \
-classes and functions that they define, and their line numbers.
-Use it to find your way in code that you do not know. With path, the map begins there and goes on \
-with the files that it uses and that use it.""",
+Show the most central source files of the workspace (those that other files use most), with their \
+classes, functions and line numbers.
+Use it to find your way in unfamiliar code. With path, the map starts there and continues with the \
+files that it uses or that use it.""",
     aliases={"file_path": "path", "directory": "path", "tokens": "max_tokens"},
     read_only=True,
 )

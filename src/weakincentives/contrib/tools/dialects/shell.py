@@ -30,9 +30,9 @@ class BashCall:
 
     Args:
         command: The shell command.
-        timeout: The time limit in milliseconds; by default the longest that is allowed.
+        timeout: The time limit in milliseconds; the maximum by default.
         description: The purpose of the command; accepted without effect.
-        run_in_background: Return at once, and let the command run.
+        run_in_background: Return at once and run the command in the background.
     """
 
     command: str = field(metadata=COMMAND_LINE)
@@ -94,7 +94,7 @@ class ExecCommandCall:
         workdir: The directory to run it in; the workspace root if omitted.
         max_output_tokens: The maximum amount of output to return.
         yield_time_ms: Milliseconds to wait, at most 120000; a command that has not ended by then
-            runs on in the background. If omitted, the call returns when the command ends.
+            continues in the background. If omitted, the call returns when the command ends.
         shell: Accepted without effect: the shell is bash, or sh if there is no bash.
         login: Accepted without effect.
         tty: Accepted without effect: there is no terminal.
@@ -141,7 +141,7 @@ class RunShellCommandCall:
         command: The shell command.
         description: The purpose of the command; accepted without effect.
         dir_path: The directory to run it in; the workspace root if omitted.
-        is_background: Return at once, and let the command run.
+        is_background: Return at once and run the command in the background.
     """
 
     command: str = field(metadata=COMMAND_LINE)
@@ -169,10 +169,10 @@ class BackgroundCall:
 
 
 _RESULT = """\
-The result starts with the exit code; a nonzero exit code is not a tool error, and files that were \
-written stay.
-There is no interactive input, and all processes that a command starts end with it.
-Of long output, the beginning and the end are shown; the result names a file with all of it."""
+The result starts with the exit code. A nonzero exit code is not a tool error: files that the \
+command wrote stay.
+A command gets no interactive input. When it ends, all processes that it started are stopped.
+Long output is shortened to its beginning and end; the result names a file with all of it."""
 _BACKGROUND = "To keep a server or another long job running,"
 _EXECUTE = f"""\
 Run a program in the workspace: tests, compilers, version control.
@@ -183,19 +183,18 @@ Run a shell command in the workspace: tests, compilers, version control.
 Each command runs in a new shell in the workspace root; `cd` and variables do not persist.
 {_RESULT}"""
 _NUMBER = f"""\
-The result has its number. To see what it prints, use $ShellPollParams.
+Returns its number. To see what it prints, use $ShellPollParams.
 To stop it, use $ShellStopParams. At most {MAX_BACKGROUND} can run at a time."""
 _START = f"""\
-Start a program in the background, such as a server: it runs on while you use other tools, until \
-you stop it or the session ends.
+Start a program in the background, such as a server. It keeps running while you use other \
+tools, until you stop it or the session ends.
 {_NUMBER}"""
 _START_SCRIPT = f"""\
-Start a shell command in the background, such as a server: it runs on while you use other tools, \
-until you stop it or the session ends.
+Start a shell command in the background, such as a server. It keeps running while you use \
+other tools, until you stop it or the session ends.
 {_NUMBER}"""
 _POLL = """\
-Get what a background process has printed since you last asked, and its exit code if it has \
-ended."""
+Get the new output of a background process, and its exit code if it has ended."""
 _STOP = "Stop a background process and everything it started; returns what it printed last."
 
 

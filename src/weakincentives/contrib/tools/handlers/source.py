@@ -176,8 +176,7 @@ def parse_range(request: ReadFileParams) -> PageRange:
             raise ToolValidationError(f"Line numbers start at 1: {start}")
         if offset not in {0, start - 1}:
             raise ToolValidationError(
-                f"Two different starts: skip {render.format_count(offset, 'line')}, and start at"
-                f" line {start}; send only one of them"
+                f"offset ({offset}) and start_line ({start}) disagree; send only one of them"
             )
         offset = start - 1
     return PageRange(offset, None if limit == READ_ENTIRE_FILE else limit)

@@ -43,13 +43,13 @@ _TOOL_GUIDANCE = """\
 - Find your way in unfamiliar code with `$RepoMapParams`.
 - Explore with `$LsParams` before you read or write, one directory at a time.
 - Read a file with `$ReadFileParams` before you change it: what you remember may be out of date.
-- Make calls that do not need each other's results in one reply, such as several reads and searches.
-- What `$ShellExecuteParams` changes in the workspace is part of your work.
-- What `$BashParams` changes in the workspace is part of your work.
+- Make independent calls in one reply, such as several reads and searches.
+- Changes that `$ShellExecuteParams` makes in the workspace are part of your work.
+- Changes that `$BashParams` makes in the workspace are part of your work.
 - A failed call changes nothing: read its message and correct the call."""
 _NEW_GUIDANCE = """\
-- Write a file with `$WriteFileParams` complete in one call, rather than in many small additions.
-- Delete files that you made and no longer need with `$RmParams`.
+- Write each file completely, in one call of `$WriteFileParams`, not in many small additions.
+- Use `$RmParams` to delete files that you made and no longer need.
 - Keep binary files few and small, and do not copy large repositories or assets here."""
 
 

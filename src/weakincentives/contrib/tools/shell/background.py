@@ -159,8 +159,8 @@ class _BackgroundRunner:
         running = [each for each in processes if each.is_running]
         listed = "; ".join(f"{each.id}: {_shorten(display_command(each.argv))}" for each in running)
         raise ToolValidationError(
-            f"There is no background process {number};"
-            f" {f'these run: {listed}' if running else 'none runs'}"
+            f"No background process {number};"
+            f" {f'running: {listed}' if running else 'none is running'}"
         )
 
 
@@ -192,7 +192,7 @@ def _render_started(
 ) -> list[str]:
     poll = context.dialect.format_call(ShellPollParams(process.id))
     stop = context.dialect.format_call(ShellStopParams(process.id))
-    head = f"Process {process.id} runs in the background"
+    head = f"Process {process.id} is running in the background"
     head += f"{hint('; to see its output:', poll)}{hint('; to stop it:', stop)}."
     if not process.is_reachable:
         head += (
@@ -204,7 +204,7 @@ def _render_started(
 
 def _render_state(process: BackgroundProcess, found: PollResult) -> str:
     if found.is_running:
-        return f"Process {process.id} is running, for {render_seconds(found)}."
+        return f"Process {process.id} has been running for {render_seconds(found)}."
     return f"Process {process.id} has ended: {render_exit(found)}"
 
 

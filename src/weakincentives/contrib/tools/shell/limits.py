@@ -41,8 +41,8 @@ class ShellLimits:
         length = sum(map(len, command))
         if length > self.max_command_length:
             raise ToolValidationError(
-                f"Command has {length} characters, {self.max_command_length} are allowed;"
-                " write a script to a file and run the file"
+                f"Command has {length} characters; the limit is {self.max_command_length}."
+                " Write a script to a file and run the file"
             )
         if self.ascii_commands and not all(map(str.isascii, command)):
             raise ToolValidationError(
@@ -74,8 +74,8 @@ class ShellLimits:
         """
         if len(script) > self.max_script_length:
             raise ToolValidationError(
-                f"Command has {len(script)} characters, {self.max_script_length} are"
-                " allowed; write it to a file and run the file"
+                f"Command has {len(script)} characters; the limit is {self.max_script_length}."
+                " Write it to a file and run the file"
             )
         return ("sh", "-c", _RUN_IN_BASH, "sh", script)
 

@@ -117,8 +117,8 @@ class SnapshotHistory:
         for each in self._iterate(repository) if pinned else ():
             if str(each.snapshot_id) in ids and each.commit_ref in pinned:
                 raise SnapshotError(
-                    "Snapshot is needed to roll back a savepoint, or to finish a restore:"
-                    f" {str(each.snapshot_id)!r}"
+                    f"Cannot delete snapshot {str(each.snapshot_id)!r}: an open savepoint or an"
+                    " unfinished restore needs it"
                 )
 
     def _iterate(self, repository: Repository) -> Iterator[FilesystemSnapshot]:
