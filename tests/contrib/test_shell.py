@@ -403,7 +403,7 @@ def test_a_line_may_be_longer_than_a_command_but_not_endless():
     assert workspace.call("Bash", "claude", command="echo " + "x" * 10_000).startswith(
         "exit code 0"
     )
-    assert "write it to a file" in workspace.call("Bash", "claude", command="x" * 32_769)
+    assert "Write it to a file" in workspace.call("Bash", "claude", command="x" * 32_769)
     assert "positive" in workspace.call("Bash", "claude", command="x", timeout=0)
     assert "command" in workspace.call("bash", "anthropic-editor")
     assert workspace.call("bash", "anthropic-editor", restart=True).startswith("exit code 0")

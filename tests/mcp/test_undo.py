@@ -305,7 +305,7 @@ def test_diff_shows_calls_checkpoints_and_pages(tmp_path: Path) -> None:
         page = await call(client, "diff", max_characters=250)
         assert "start=2" in page
         assert "b.txt" in await call(client, "diff", start=2)
-        assert "no checkpoint 'x'" in await fail(client, "diff", **{"from": "x"})
+        assert "Unknown checkpoint: 'x'" in await fail(client, "diff", **{"from": "x"})
         assert "call cannot be combined" in await fail(client, "diff", call=1, to="c")
 
     run(tmp_path / "w", work)

@@ -166,7 +166,7 @@ def test_a_failed_call_changes_nothing_and_says_why(tmp_path: Path) -> None:
         await call(client, "write_file", path="a.txt", content="one\n")
         edits = [{"oldText": "one", "newText": "1"}, {"oldText": "none", "newText": "0"}]
         assert "none" in await fail(client, "edit_file", path="a.txt", edits=edits)
-        assert "no tool" in await fail(client, "nonsense")
+        assert "Unknown tool" in await fail(client, "nonsense")
         assert "edit_file by tester #1 failed" in await call(client, "review")
 
     run(tmp_path / "w", work)

@@ -123,7 +123,7 @@ def test_changes_in_place_are_made_at_once_and_recorded(
     calls = wink("mcp", project, "--calls").out
     assert "call 2: write_file by tester #1, other session: docs/new.md" in calls
     assert "Changes since the state before the first call:" in calls
-    assert "calc.py" in calls.partition("Different")[2]
+    assert "calc.py" in calls.partition("Changes since")[2]
     assert f"To undo one of the calls: wink mcp {project} --undo CALL" in calls
     other = wink("mcp", project, "--undo", "2", "--only", "calc.py")
     assert "Nothing is left to undo of call 2" in other.out

@@ -234,7 +234,7 @@ def test_a_pinned_snapshot_outlives_the_bound_and_then_goes() -> None:
     later = [fs.snapshot() for _ in range(3)]
     assert fs.history.list() == [pinned, later[-1]]
     assert fs.history.prune(keep=0) == [later[-1]]
-    with pytest.raises(SnapshotError, match="needed to roll back a transaction"):
+    with pytest.raises(SnapshotError, match="an open transaction needs it for rollback"):
         fs.history.forget(pinned)
     latest = fs.snapshot()
     unpin()
