@@ -64,9 +64,9 @@ class CallItem:
         tool: The tool.
         client: Who made it.
         time: When it ended.
-        failed: Whether it failed; it has then changed nothing.
-        interrupted: Whether an earlier server was killed during it, or the disk was full. The paths
-            are then those that were different at the next start; an undo was rolled back.
+        failed: Whether it failed, so that it changed nothing.
+        interrupted: Whether an earlier server was killed during it, or the disk was full. `paths`
+            are then the paths that had changed at the next start; an undo was rolled back.
         paths: What it changed; the first 20 paths.
         totalPaths: How many paths it changed.
         undoes: The calls that it undid; the last 100.
@@ -131,7 +131,7 @@ class DiffResult:
     """The result of `diff`.
 
     Args:
-        changes: What is different, sorted by path; at most 100 from `start` on.
+        changes: The changes, sorted by path; at most 100, beginning at `start`.
         totalChanges: How many there are.
         truncated: Whether the diff in `content` was cut.
         nextStart: The `start` that continues it; null if it is complete.
@@ -161,8 +161,8 @@ class ReviewResult:
     Args:
         calls: The calls, the oldest first; the last 100.
         totalCalls: How many calls there are.
-        changes: What is different from the start, or from the state that `from` names, sorted by
-            path; the first 100.
+        changes: The changes since the start, or since the state in `from`, sorted by path; the
+            first 100.
         totalChanges: How many there are.
     """
 
@@ -195,10 +195,10 @@ def change_items(found: Diff, start: int = 0) -> tuple[ChangeItem, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointParams:
-    """Keep the present state.
+    """Save the current state.
 
     Args:
-        name: A name to find it by; by default "checkpoint-1" and so on.
+        name: Its name (default: "checkpoint-1" and so on).
         note: What this state is, for `list_checkpoints`.
     """
 
@@ -216,13 +216,13 @@ class DiffParams:
     """Compare two states.
 
     Args:
-        since: The earlier state: "start", the name of a checkpoint, or the number of a call, for
-            the state before it. By default the start.
+        since: The earlier state: "start" (the default), the name of a checkpoint, or the number of
+            a call, for the state before it.
         to: The later state: the name of a checkpoint, or the number of a call, for the state after
-            it. By default the present.
+            it (default: the current state).
         call: Show what this call changed, instead of from and to.
-        path: Show only this file, or what is below this directory.
-        start: Leave out this many changes, to continue a diff that was cut.
+        path: Show only this file, or only files below this directory.
+        start: Skip this many changes, to continue a diff that was cut.
         max_characters: The maximum length.
     """
 
@@ -236,11 +236,11 @@ class DiffParams:
 
 @dataclass(frozen=True, slots=True)
 class ReviewParams:
-    """List all calls, and what is different now.
+    """List all calls and all changes.
 
     Args:
-        since: The state to compare with: "start", "first" for the state before the first call in
-            the list, the name of a checkpoint, or the number of a call. By default the start.
+        since: The state to compare with: "start" (the default), "first" for the state before the
+            first call in the list, the name of a checkpoint, or the number of a call.
     """
 
     since: str | int | None = field(default=None, metadata={"name": "from"})
@@ -251,7 +251,7 @@ class UndoParams:
     """Undo calls.
 
     Args:
-        call: The number of the call; by default your last one that changed something.
+        call: The number of the call (default: your last one that changed something).
         checkpoint: Undo all calls since this checkpoint instead; "start" for all.
         paths: Undo only what was changed at and below these paths.
     """
@@ -396,9 +396,7 @@ class HistoryTools:
                 lambda each: any(is_within(side.path, [wanted]) for side in each.sides)
             )
         if not found:
-            return _text(
-                "No changes.", DiffResult((), 0, truncated=False, nextStart=None)
-            )
+            return _text("No changes.", DiffResult((), 0, truncated=False, nextStart=None))
         room = min(params.max_characters or _MAX_PATCH, self.max_characters)
         patch, following = found.patch_page(room, start=params.start)
         value = DiffResult(
