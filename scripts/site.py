@@ -25,6 +25,8 @@ Entry = dict[str, "str | list[Entry]"]
 
 _SETTINGS = ROOT / "scripts" / "site.toml"
 _WORKER = ROOT / "scripts" / "iframe-worker.js"
+_STYLE = ROOT / "scripts" / "site.css"
+_FENCE = re.compile(r"(?m)^(```\w+) .+$")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+\.md)\)")
 
 
@@ -134,7 +136,18 @@ def _copy_documents(target: Path) -> None:
         shutil.copytree(ROOT / folder, target / folder)
     for path in ROOT.glob("*.md"):
         shutil.copyfile(path, target / path.name)
-    _write(target / "assets" / _WORKER.name, _WORKER.read_text())
+    for path in target.rglob("*.md"):
+        path.write_text(as_fences(path.read_text()))
+    for asset in (_WORKER, _STYLE):
+        _write(target / "assets" / asset.name, asset.read_text())
+
+
+def as_fences(text: str) -> str:
+    """Return a page without what an opening fence says beside its language.
+
+    The tests of the documents read that; the site takes such a line for text.
+    """
+    return _FENCE.sub(r"\1", text)
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.site import as_toml, broken_links, navigation
+from scripts.site import as_fences, as_toml, broken_links, navigation
 
 INDEX_PAGE = """\
 # All documents
@@ -55,6 +55,11 @@ def test_the_navigation_is_valid_toml():
     assert as_toml([{'A "b"': [{"C": "c.md"}]}, {"D": "d.md"}]) == (
         '[{ "A \\"b\\"" = [{ "C" = "c.md" }] }, { "D" = "d.md" }]'
     )
+
+
+def test_a_fence_keeps_its_language_only():
+    text = "```python no-run: needs a key\nx = 1\n```\n```python\n```\na ```python b``` c\n"
+    assert as_fences(text) == text.replace(" no-run: needs a key", "")
 
 
 def test_links_to_missing_pages_and_anchors_are_found(tmp_path: Path):
