@@ -1,8 +1,8 @@
 """W19: what a call of `wink mcp` costs over pipes, beside the MCP reference filesystem server.
 
 All are processes on directories with the same files, and one client talks to them. Ours works on
-a copy or on the directory itself, without commands and without a recording. After each call that
-changes something it keeps a state to undo it, which the reference server cannot.
+a copy or on the directory itself, without commands, and there also without a recording. After each
+call that changes something it keeps a state to undo it, which the reference server cannot.
 """
 
 import sys
@@ -20,8 +20,9 @@ from scripts.mcp_process import ServerProcess
 from scripts.node_packages import REFERENCE_SERVER, explain_missing, find_node_program
 
 COPY, IN_PLACE = "wink mcp", "wink mcp --in-place"
+NOT_RECORDED = f"{IN_PLACE} --no-dump"
 REFERENCE = "reference server"
-_OURS = (sys.executable, "-m", "weakincentives", "mcp", "--sandbox", "none", "--no-dump")
+_OURS = (sys.executable, "-m", "weakincentives", "mcp", "--sandbox", "none")
 _READ = not_slower_than_peers(3)
 _SEARCH = faster_than_peers(5)
 _CHANGE = at_most(0.015)
@@ -100,6 +101,7 @@ def _serve(stage: Stage, size: int) -> tuple[list[Served], tuple[Absent, ...]]:
     servers = [
         _start(stage, COPY, "ours", (*_OURS, "--copy"), size),
         _start(stage, IN_PLACE, "ours", (*_OURS, "--in-place"), size),
+        _start(stage, NOT_RECORDED, "ours", (*_OURS, "--in-place", "--no-dump"), size),
     ]
     reference = find_node_program(REFERENCE_SERVER)
     if reference is None:

@@ -106,15 +106,17 @@ class EntryMoved:
 class StateReplaced:
     """The whole state was replaced, by a snapshot, an archive or a rollback; any file may differ.
 
-    After a rollback the state is that of the savepoint. `rewritten` holds the files whose
-    bytes differ, or may differ, from before; None if that is not known. `reversible` is False
-    if there was no room to keep the state before a restore.
+    After a rollback the state is that of the savepoint. `rewritten` holds the paths that differ,
+    or may differ, from before; None if that is not known. With `partial`, as in the undo of one
+    change, nothing else was looked at. `reversible` is False if there was no room to keep the
+    state before a restore.
     """
 
     reason: Literal["restore", "import", "rollback"]
     reference: str
     rewritten: frozenset[str] | None = field(default=None, compare=False)
     reversible: bool = field(default=True, compare=False)
+    partial: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Return what happened."""

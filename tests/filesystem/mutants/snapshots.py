@@ -441,7 +441,13 @@ class NeverCountsAgain(Memory):
     """Keeps the quota of the state before."""
 
     def _emit_replaced(
-        self, reason: Any, reference: str, rewritten: Any = None, *, reversible: bool = True
+        self,
+        reason: Any,
+        reference: str,
+        rewritten: Any = None,
+        *,
+        reversible: bool = True,
+        **_: Any,
     ) -> None:
         self._listeners.notify(StateReplaced(reason, reference, reversible=reversible))
 

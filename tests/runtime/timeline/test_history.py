@@ -17,6 +17,7 @@ from weakincentives.filesystem import (
     Content,
     HostFilesystem,
     Limits,
+    PermissionsChanged,
     ReadableFilesystem,
     StateReplaced,
 )
@@ -174,6 +175,94 @@ def test_no_file_is_read_to_record_a_snapshot(
         pass
     with Timeline(path) as timeline:
         assert timeline.files(1).read("src/same.txt").content == "x\n"
+
+
+# --- undone ---
+
+
+def test_an_undo_is_recorded_without_a_walk(
+    files: HostFilesystem, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    session = Session()
+    with record(files, path, session):
+        before, start = files.snapshot(), state_of(files)
+        files.write("src/app.py", "new")
+        files.write("new/file.txt", "new")
+        after = files.snapshot()
+        call(session)
+        files.restore(before, expect=after)
+        listed: list[str] = []
+        scan = files._scan
+
+        def note(directory: str, read: Callable[..., Any]) -> Any:
+            listed.append(directory)
+            return scan(directory, read)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "_scan", note)
+            call(session)
+        assert listed == []
+    with Timeline(path) as timeline:
+        assert timeline.step(3).paths == ("new", "new/file.txt", "src/app.py")
+        assert state_of(timeline.files(3)) == start
+
+
+def test_an_undo_of_what_somebody_put_back_is_recorded(
+    files: HostFilesystem, path: Path, root: Path
+):
+    session = Session()
+    with record(files, path, session):
+        before, start = files.snapshot(), state_of(files)
+        files.write("src/same.txt", "new")
+        files.write("nothing.txt", "new")
+        after = files.snapshot()
+        call(session)
+        (root / "nothing.txt").write_text("")
+        files.restore(before, expect=after)
+        call(session)
+    with Timeline(path) as timeline:
+        assert state_of(timeline.files(3)) == start
+
+
+def test_every_undo_has_its_files(files: HostFilesystem, path: Path, root: Path):
+    chance, session = random.Random(11), Session()
+    names = [each.relative_to(root).as_posix() for each in sorted(root.rglob("*"))]
+    states = [state_of(files)]
+    with record(files, path, session):
+        for _ in range(25):
+            before = files.snapshot()
+            for _ in range(chance.randrange(1, 4)):
+                _change(files, session, chance, chance.choice(names))
+            after = files.snapshot()
+            call(session)
+            states.append(state_of(files))
+            files.restore(before, expect=after)
+            if chance.randrange(2):
+                _change(files, session, chance, chance.choice(names))
+            call(session)
+            states.append(state_of(files))
+    with Timeline(path) as timeline:
+        assert timeline.verify() == []
+        for number, state in enumerate(states, start=1):
+            assert state_of(timeline.files(number)) == state, number
+
+
+def _change(files: HostFilesystem, session: Session, chance: random.Random, name: str) -> None:
+    try:
+        match chance.randrange(4):
+            case 0:
+                files.write(name, "x" * chance.randrange(50))
+            case 1:
+                files.delete(name, recursive=True)
+            case 2:
+                files.move(name, f"moved-{chance.randrange(9)}")
+            case _:  # as a command does
+                before, mode = files.stat(name).permissions, chance.choice([0o700, 0o750])
+                Path(files.root, name).chmod(mode, follow_symlinks=False)
+                files.invalidate()
+                session.dispatch(PermissionsChanged(name, before, mode))
+    except (OSError, NotImplementedError):
+        return  # some are impossible; what counts is the state afterwards
 
 
 # --- what is left out ---

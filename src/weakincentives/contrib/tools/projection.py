@@ -141,7 +141,7 @@ def scan(
         known: The result of the previous scan.
         root_path: The host directory.
         now: The current time.
-        rewritten: The files whose bytes changed, if that is known.
+        rewritten: The paths that may differ, if that is known.
         sniff: Read the first bytes of every new file, even if its name shows the encoding.
     """
     before = {file.path.segments: file for file in known.files}
@@ -266,7 +266,7 @@ def scan_changed(
         root_path: The host directory.
         now: The current time.
         since: When the session saw the files for the first time.
-        rewritten: The files whose bytes changed, if that is known.
+        rewritten: The paths that may differ, if that is known.
     """
     before = {"/".join(file.path.segments): file for file in known.files}
     scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)

@@ -572,10 +572,11 @@ class WritableFilesystem(ReadableFilesystem):
         rewritten: Iterable[str] | None = None,
         *,
         reversible: bool = True,
+        partial: bool = False,
     ) -> None:
         self._quota.recount()
         paths = None if rewritten is None else frozenset(rewritten)
-        self._listeners.notify(StateReplaced(reason, reference, paths, reversible))
+        self._listeners.notify(StateReplaced(reason, reference, paths, reversible, partial))
 
 
 def _encode(content: str) -> bytes:

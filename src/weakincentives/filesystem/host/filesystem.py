@@ -269,7 +269,13 @@ class HostFilesystem(TransactionalFilesystem):
                 self._completion.report(result.changes)
             is_view = isinstance(snapshot, SnapshotFilesystem)
             reference = snapshot.tree_id if is_view else snapshot.commit_ref
-            self._emit_replaced("restore", reference, result.written, reversible=result.reversible)
+            self._emit_replaced(
+                "restore",
+                reference,
+                result.rewritten,
+                reversible=result.reversible,
+                partial=expect is not None,
+            )
 
     def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
         """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""

@@ -86,11 +86,9 @@ class FileTracker:
     def mark(self, event: FilesystemEvent) -> None:
         """Look at the paths of an event at the next step."""
         if isinstance(event, StateReplaced):
-            self._must_walk = True  # directories, links and permissions may differ as well
-            if event.rewritten is None:
-                self._must_read_all = True
-            else:
-                self._paths |= event.rewritten
+            self._paths |= event.rewritten or frozenset()
+            self._must_walk |= not event.partial
+            self._must_read_all |= event.rewritten is None
             return
         if isinstance(event, PermissionsChanged):
             self._modes.add(event.path)

@@ -62,8 +62,8 @@ _log = logging.getLogger(__name__)
 class RestoreResult(NamedTuple):
     """The outcome of a restore."""
 
-    written: list[str]
-    """The files that were written."""
+    rewritten: list[str]
+    """What differed, even where somebody had put it back already."""
     reversible: bool
     """Whether the state before is stored, so that the restore can be undone."""
     changes: Sequence[PathChange] = ()
@@ -315,13 +315,13 @@ class SnapshotStore:
                 self._root,
                 present and present.failure,
             )
-        written = [each.path for each in edits if each.after.kind in ("file", "symlink")]
         changes = [
             PathChange(each.path, displaced.get(each.path, each.before), each.after)
             for each in edits
         ]
         is_whole = paths is None and len(edits) == len(planned) and not displaced
-        return RestoreResult(written, is_reversible, changes, is_whole)
+        rewritten = [each.path for each in planned]
+        return RestoreResult(rewritten, is_reversible, changes, is_whole)
 
     def _note_reverted(
         self,
@@ -342,7 +342,7 @@ class SnapshotStore:
         *,
         before_replace: Callable[[str], None] | None = None,
     ) -> list[str]:
-        """Replace everything with `state`, imported from `name`; return the written files.
+        """Replace everything with `state`, imported from `name`; return what differed.
 
         `before_replace` is called with the commit of the present state.
 
@@ -355,7 +355,7 @@ class SnapshotStore:
                 title = f"import of {name}"
                 states = None, commits.view(commits.import_state(state, title))
                 keep: Callable[[str], None] = before_replace or (lambda _: None)  # always needed
-                return self._restore(commits, title, states, None, None, keep).written
+                return self._restore(commits, title, states, None, None, keep).rewritten
         except OSError as error:
             raise self._explain(error) from error
         except ObjectError as error:
