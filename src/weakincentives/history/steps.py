@@ -14,10 +14,12 @@ from weakincentives.errors import WinkError
 from weakincentives.history.change import Edit
 from weakincentives.history.deltas import Delta
 
-StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "test", "end", "files"]
+StepKind: TypeAlias = Literal[
+    "start", "prompt", "model", "tool", "context", "test", "end", "files", "lost"
+]
 """What happened: the recording began, a prompt was sent, the model answered, a tool call ended,
-the conversation was compacted, the user's tests ran, a prompt was finished, or files changed
-outside of all that."""
+the conversation was compacted, the user's tests ran, a prompt was finished, files changed outside
+of all that, or its record is damaged, so nobody knows."""
 Actor: TypeAlias = Literal["model", "tool", "command", "person", "client"]
 """Who did it: the model, a tool, a command, an MCP client, or a person."""
 _CLIENT = "mcp:"  # before the name of a client, where a model would have its prompt

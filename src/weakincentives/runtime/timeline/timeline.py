@@ -4,9 +4,10 @@ import gc
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -55,6 +56,8 @@ MAIN = "main"
 """The name of the first branch."""
 _CACHED_STATES = 4
 _INTERVAL = 16  # steps between two whose trees are computed on the way to another
+_LOST = "lost: its record is damaged"
+_MAX_LOST = 100_000  # steps between two; the numbers in a file from elsewhere may be crafted
 _KINDS = frozenset({"absent", "directory", "file", "symlink", "special"})
 _MAX_ENTRIES = 1_000_000  # in a tree from elsewhere, which may be crafted
 
@@ -82,6 +85,7 @@ class Timeline(CloseOnExit):
         self._view: SnapshotFilesystem | None = None  # the last one
         self._counted: set[str] = set()
         self._damage: list[str] = []
+        self._lost: set[int] = set()
         try:
             self.refresh()
             self.header: TimelineHeader = self._read_header()
@@ -95,12 +99,15 @@ class Timeline(CloseOnExit):
         found = [*self._damage, self._store.log.problem]
         if not self._store.is_complete and found == [None]:
             found = ["the file is cut off after its last whole record"]
+        if self._lost:
+            names = ", ".join(map(str, sorted(self._lost)))
+            found.append(f"what step {names} did is lost")
         text = "; ".join(each for each in found if each is not None)
-        return f"{text}; {len(self._steps)} steps are intact" if text else None
+        return f"{text}; {len(self._steps) - len(self._lost)} steps are intact" if text else None
 
     @property
     def steps(self) -> Sequence[StepRecord]:
-        """The steps, in the order in which they were recorded."""
+        """The steps, in the order in which they were recorded; also those that are lost."""
         return tuple(self._steps.values())
 
     @property
@@ -131,6 +138,14 @@ class Timeline(CloseOnExit):
         return len(self._steps) - before
 
     def _add(self, step: StepRecord) -> None:
+        last = max(self._steps, default=0)
+        if step.number > last + _MAX_LOST:
+            raise TimelineError(f"Step {step.number} does not follow the steps before it")
+        for number in range(last + 1, step.number):
+            # most steps follow the one before them, and the trees of later ones are compared
+            self._add(StepRecord(number, number - 1 or None, "lost", step.created_at, _LOST))
+        if step.kind == "lost":
+            self._lost.add(step.number)
         self._steps[step.number] = step
         above = MAIN if step.parent is None else self._names.get(step.parent, MAIN)
         name = self._names[step.number] = step.branch or above
@@ -144,19 +159,18 @@ class Timeline(CloseOnExit):
         """
         found = self._steps.get(number)
         if found is None:
-            last = max(self._steps, default=0)
-            fact = f"has steps 1 to {last}" if number > last or number < 1 else "has lost it"
+            fact = f"has steps 1 to {max(self._steps, default=0)}"
             raise TimelineError(f"There is no step {number}: {str(self.path)!r} {fact}")
         return found
 
     def ancestors(self, number: int) -> list[int]:
         """Return the steps that lead to a step, from the first to the step itself."""
-        chain: list[int] = []
+        found: list[int] = []
         current: int | None = number
         while current is not None:
-            chain.append(current)
+            found.append(current)
             current = self.step(current).parent
-        return chain[::-1]
+        return found[::-1]
 
     def children(self, number: int) -> tuple[int, ...]:
         """Return the steps that follow a step; several are branches."""
@@ -196,6 +210,12 @@ class Timeline(CloseOnExit):
         if name is None and self.children(at):
             return f"branch-{self.last + 1}"
         return name
+
+    def find_lost(self, number: int) -> int | None:
+        """Return the last lost step on the way to a step: sessions and messages build on it."""
+        if not self._lost:
+            return None
+        return next((each for each in self.ancestors(number)[::-1] if each in self._lost), None)
 
     def entries(self, number: int) -> Mapping[str, EntryState]:
         """Return the entries of the workspace after a step, by path."""
@@ -342,11 +362,12 @@ class Timeline(CloseOnExit):
             step = self.step(current)
             if step.is_stored or (step.tree is not None and step.tree in self._trees):
                 return step.tree, pending[::-1]
+            if current in self._lost:
+                for place, each in enumerate(pending):
+                    if each.tree is not None and each.tree in self._store.objects:
+                        return each.tree, pending[:place][::-1]  # of a snapshot
             pending.append(step)
             current = step.parent
-            if current is not None and current not in self._steps:
-                # it is lost; perhaps it changed no files, which the tree will show
-                current = max((each for each in self._steps if each < current), default=None)
         return None, pending[::-1]
 
     def _compute_tree(self, number: int) -> str:
@@ -355,22 +376,64 @@ class Timeline(CloseOnExit):
         Raises:
             TimelineError: It is another one than the step says.
         """
-        base, pending = self._find_base(number)
-        if base is not None and self._store.trim(base):
-            self._trees, self._view = {base}, None
+        if number in self._lost:
+            return self._compute_before(number)
         with self._translate_errors(number):
+            base, pending = self._find_base(number)
+            if base is not None and self._store.trim(base):
+                self._trees, self._view = {base}, None
             tree = put_entries(None, {}, self._store.compute) if base is None else base
             # the first time goes there at once; whoever reads more finds a tree close by
             interval = _INTERVAL if self._trees else len(pending)
             for start in range(0, len(pending), interval or 1):
                 steps = pending[start : start + interval]
-                entries = {each.path: each.after for step in steps for each in step.files}
+                entries = dict(chain.from_iterable(map(self._list_entries, steps)))
                 if entries:
                     tree = put_entries(self._open(tree), entries, self._store.compute)
                 if steps[-1].tree == tree:
                     self._trees.add(tree)
-            if pending and pending[-1].tree not in {tree, None}:
-                raise ObjectError("they are not those that the step had")
+        if pending and pending[-1].tree not in {tree, None}:
+            tree = self._compute_before(number)
+        return tree
+
+    def _list_entries(self, step: StepRecord) -> Iterator[tuple[str, EntryState]]:
+        """Yield what a step put there; of a lost one, what those that followed it found."""
+        yield from ((each.path, each.after) for each in step.files)
+        following, found = {step.number}, dict[str, EntryState]()
+        for each in self.steps if step.number in self._lost else ():
+            if each.parent in following and each.number not in self._lost:
+                following.add(each.number)
+                for edit in each.files:
+                    found.setdefault(edit.path, edit.before)
+        yield from found.items()
+
+    def _compute_before(self, number: int) -> str:
+        """Return the tree of a step from that of a later one, whose edits say what was before.
+
+        Raises:
+            TimelineError: There is none with a known tree, or it leads to another one.
+        """
+        step = self.step(number)
+        entries: dict[str, EntryState] = {}
+        current, known, tree = number, None, None
+        with self._translate_errors(number):
+            for each in self.steps:
+                if each.parent != current or each.number in self._lost or known is not None:
+                    continue
+                current = each.number
+                for edit in each.files:
+                    entries.setdefault(edit.path, edit.before)
+                if each.tree is not None and each.tree in self._store.objects:
+                    known = each.tree
+                elif number in self._lost:
+                    known = self._compute_tree(current)
+            if known is not None:
+                tree = put_entries(self._open(known), entries, self._store.compute)
+            if tree is None or step.tree not in {tree, None}:
+                lost = self.find_lost(number)
+                fact = f"step {lost} is lost, and no later one says all that it changed"
+                raise ObjectError(fact if lost else "they are not those that the step had")
+            self._trees.add(tree)
         return tree
 
     @contextmanager
@@ -385,6 +448,7 @@ class Timeline(CloseOnExit):
 
     def _state(self, number: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
         """Return the state after a step, from the nearest ancestor whose state is known."""
+        self._check_known(number)
         pending: list[StepRecord] = []
         current: int | None = number
         while current is not None and current not in self._states:
@@ -409,6 +473,14 @@ class Timeline(CloseOnExit):
         if len(self._states) > _CACHED_STATES:
             self._states.popitem(last=False)
         return sessions, messages
+
+    def _check_known(self, number: int) -> None:
+        lost = self.find_lost(number)
+        if lost is not None:
+            raise TimelineError(
+                f"The session and the conversation of step {number} are not known, because step"
+                f" {lost} is lost; those of the steps before it are: {str(self.path)!r}"
+            )
 
     def _read_header(self) -> TimelineHeader:
         data = self._store.header

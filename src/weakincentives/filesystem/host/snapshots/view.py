@@ -238,7 +238,12 @@ class SnapshotFilesystem(ReadableFilesystem):
 
     def _stats(self, path: str) -> dict[str, FileStat]:
         children = self._directory(path).items()
-        stats = {name: self._describe(join(path, name), child) for name, child in children}
+        stats: dict[str, FileStat] = {}
+        for name, child in children:
+            try:
+                stats[name] = self._describe(join(path, name), child)
+            except ObjectError as error:
+                raise ObjectError(f"{display_path(join(path, name))}: {error}") from error
         return stats | {name: _special(join(path, name)) for name in self._specials_in(path)}
 
     def _has_same_tree(self, path: str, other: Primitives) -> bool:
