@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, shell, write
 from tests.posix.forks import is_killed_at
+from tests.sizes import size
 from weakincentives.cli.main import main
 from weakincentives.cli.runs import steps_path
 from weakincentives.filesystem import HostFilesystem
@@ -79,16 +80,81 @@ def test_what_is_undone_already_is_not_undone_again(wink: Wink, place: Path):
         assert timeline.last == 12
 
 
-def test_a_run_that_lost_a_step_says_which(wink: Wink, project: Path, place: Path):
+@pytest.fixture
+def lose(place: Path) -> Callable[[int], None]:
+    """Return what damages the record of one step, and of no other."""
     path = steps_path(place) / "steps"
+    whole = path.read_bytes()
     with RecordLog(path, SIGNATURE, read_only=True) as log:
-        fifth = [each.offset for each in log.read_new() if each.kind == STEP][4]
-    data = bytearray(path.read_bytes())
-    data[fifth + 60] ^= 255
-    path.write_bytes(data)
-    for command in (["undo", "8"], ["run", "--continue", "go on", "--workspace", project]):
-        done = wink(*command)
-        assert (done.code, "There is no step 5" in done.err) == (1, True), done.err
+        offsets = {each.number: each.offset for each in log.read_new() if each.kind == STEP}
+
+    def damage(number: int) -> None:
+        data = bytearray(whole)
+        data[offsets[number] + 60] ^= 255
+        path.write_bytes(data)
+
+    return damage
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    found = (each for each in root.rglob("*") if each.is_file())
+    return {each.relative_to(root).as_posix(): each.read_bytes() for each in found}
+
+
+@pytest.mark.parametrize("number", range(1, 10)[:: size(3, 1)])
+def test_a_run_that_lost_a_step_has_the_others(
+    wink: Wink, project: Path, place: Path, lose: Callable[[int], None], tmp_path: Path, number: int
+):
+    lose(number)
+    lost = f"what step {number} did is lost; 9 steps are intact"
+    done = wink("log")
+    steps = [line for line in done.out.splitlines() if line[:1] == "*"]
+    assert (len(steps), lost in done.err) == (10, True)
+    assert steps[number - 1].endswith("lost: its record is damaged")
+    assert [each["number"] for each in wink("log", "--json").events] == [*range(1, 11)]
+    for step in range(1, 11):
+        assert wink("show", place.name, str(step)).code == 0
+    done = wink("restore", place.name, "10", "--to", tmp_path / "out")
+    present = files_of(place / "workspace")
+    assert (done.code, files_of(tmp_path / "out")) == (0, present)
+    exported = tmp_path / "run.timeline"
+    for target in (exported, tmp_path / "run.html"):
+        assert wink("export", place.name, "--to", target).code == 0
+    with Timeline(exported) as timeline:
+        assert (timeline.last, lost in (timeline.problem or "")) == (10, True)
+        found = timeline.files(10)
+        assert {path: found.read_bytes(path).content for path in present} == present
+    done = wink("run", "--continue", "go on", "--workspace", project)
+    assert (done.code, f"because step {number} is damaged and lost" in done.err) == (1, True)
+    done = wink("replay", place.name, "--sandbox", "none")
+    assert (done.code, lost in done.err) == (1, True)
+
+
+def test_a_step_is_undone_after_one_that_is_lost(
+    wink: Wink, place: Path, lose: Callable[[int], None], script: Script
+):
+    lose(5)
+    done = wink("undo", "8")
+    assert done.code == 0, done.err
+    assert "def mean" in (place / "workspace" / "calc.py").read_text()
+    assert wink("undo", place.name, "11").code == 0
+    with Timeline(steps_path(place)) as timeline:
+        assert (timeline.last, timeline.step(12).undoes) == (12, 11)
+        assert "average" in timeline.files(12).read("calc.py").content
+    done = wink("resume", place.name, "--at", "10", "go on")
+    assert f"wink resume {place.name} --at 4 goes on before that" in done.err
+    model = script("Done.")
+    assert wink("resume", place.name, "--at", "4", "go on", "--model", model).code == 3
+
+
+def test_what_only_a_lost_step_had_is_named(wink: Wink, place: Path, lose: Callable[[int], None]):
+    lose(6)  # the text that it gave calc.py was replaced by step 8
+    before = files_of(place / "workspace")
+    done = wink("undo", "8")
+    assert (done.code, "calc.py: Object is missing" in done.err) == (1, True)
+    assert files_of(place / "workspace") == before
+    assert wink("diff", place.name, "8").code == 1
+    assert wink("diff", place.name).code == 0
 
 
 def test_an_undo_is_a_step_that_names_what_it_undoes(wink: Wink, place: Path):

@@ -98,8 +98,7 @@ def find_head(run: runs.RunFiles, timeline: Timeline, after: int = 1) -> int:
     for step in timeline.steps:
         # a branch that nobody has continued yet has no copy
         is_empty = step.branch is not None and "run" not in step.details
-        is_lost = step.number > after and step.parent not in copies  # what it followed is damaged
-        if (step.parent in following or is_lost) and not (is_empty and after > 1):
+        if step.parent in following and not (is_empty and after > 1):
             following.add(step.number)
     steps = [number for number in following if name in (".", copies[number])]
     if after > 1 and not steps:

@@ -15,7 +15,9 @@ from typing import Any
 
 from weakincentives.debug.content import image_data
 from weakincentives.debug.recording import RecordedSession, Recording
-from weakincentives.debug.views import SessionView, list_tree
+from weakincentives.debug.views import NO_CHANGES, SessionView, list_tree
+from weakincentives.gitstore import ObjectError
+from weakincentives.runtime.timeline import TimelineError
 from weakincentives.serde import encode
 
 PAGE = Path(__file__).parent / "page"
@@ -119,7 +121,7 @@ class _Content:
         numbers = [each.number for each in self._recording.steps]
         # what steps changed is worth more than the rest, if there is no room for all
         changes = {number: self._changes(number) for number in numbers[1:]}
-        diffs = {str(each): view.diff(each, colours=self._has_time()) for each in numbers}
+        diffs = {str(each): self._diff(each) for each in numbers}
         return {
             "session": view.summary(),
             "steps": view.rows(),
@@ -139,14 +141,24 @@ class _Content:
 
     def _run(self, branch: str) -> dict[str, Any]:
         run = self._view.run(branch)
-        return run | {"diff": self._view.diff(run["end"], 1, colours=self._has_time())}
+        return run | {"diff": self._diff(run["end"], 1)}
+
+    def _diff(self, number: int, base: int | None = None) -> dict[str, Any]:
+        """Return what a step changed; nothing if that is lost, which the summary says."""
+        try:
+            return self._view.diff(number, base, colours=self._has_time())
+        except (TimelineError, ObjectError):
+            return {"base": base or number, "step": number, **NO_CHANGES}
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._stop
 
     def _first(self) -> dict[str, Any]:
         """Return the files at the first step, as changes to nothing."""
-        files = self._recording.files(1)
+        try:
+            files = self._recording.files(1)
+        except TimelineError:  # it is lost
+            return {"removed": [], "entries": []}
         entries = [
             (path, kind, size, self._keep(1, path, files.content_hash(path), size))
             if kind == "f"
@@ -179,9 +191,12 @@ class _Content:
             return key
         if size > _MAX_FILE or self._room <= 0:
             return None
-        found = self._view.file(number, path, colours=self._has_time())
-        if found["kind"] == "image":
-            found["data"] = image_data(self._recording.files(number), path, _MAX_FILE)
+        try:
+            found = self._view.file(number, path, colours=self._has_time())
+            if found["kind"] == "image":
+                found["data"] = image_data(self._recording.files(number), path, _MAX_FILE)
+        except (TimelineError, ObjectError):  # it was in a step that is lost
+            return None
         if self._view.masks:
             found.pop("hex", None)  # bytes cannot be masked
         self._room -= len(encode(found))

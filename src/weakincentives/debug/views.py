@@ -28,6 +28,7 @@ from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
 from weakincentives.runtime.timeline import (
     StepRecord,
+    TimelineError,
     describe_step,
     step_command,
 )
@@ -274,8 +275,11 @@ class SessionView:
         if not changed:
             return
         values = self._recording.session_values
-        before: Mapping[str, Any] = {} if step.parent is None else values(step.parent)
-        now = values(step.number)
+        try:
+            before: Mapping[str, Any] = {} if step.parent is None else values(step.parent)
+            now = values(step.number)
+        except TimelineError:  # a step before it is lost
+            return
         found = ((*each, *_find_slice(now, *each[:2])) for each in changed)
         for session_id, name, keep, is_log, items in sorted(found, key=lambda each: each[3]):
             old = _find_slice(before, session_id, name)[1]

@@ -96,6 +96,12 @@ class EarlierRun:
             if step is None
             else parse_step(step, with_path=False).resolve(timeline)
         )
+        lost = timeline.find_lost(self.step)
+        if lost:
+            raise click.ClickException(
+                f"Step {self.step} cannot be continued: its conversation is not known, because step"
+                f" {lost[0]} is damaged and lost. {_offer_earlier(run, timeline, lost[0])}"
+            )
         self.details: Mapping[str, Any] = _recorded_details(timeline, self.step)
 
     def find_original(self, workspace: Path | None) -> Path:
@@ -337,6 +343,13 @@ class EarlierRun:
             if step.kind != "start" or "run" in step.details:
                 return step.kind == "start"
         return False
+
+
+def _offer_earlier(run: runs.RunFiles, timeline: Timeline, lost: int) -> str:
+    """Return what can be done with a run that has lost a step."""
+    parent, name = timeline.step(lost).parent, shlex.quote(run.name)
+    again = "" if parent is None else f"wink resume {name} --at {parent} goes on before that; "
+    return f"{again}wink review {name} shows what it has changed so far"
 
 
 def _recorded_details(timeline: Timeline, at: int) -> Mapping[str, Any]:

@@ -23,7 +23,8 @@ from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shor
 from weakincentives.cli.units import format_count, format_duration, pick
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.reproducible import is_byproduct
-from weakincentives.posix import display_path
+from weakincentives.gitstore import ObjectError
+from weakincentives.posix import display_path, display_paths
 from weakincentives.runtime.timeline import (
     StepRecord,
     StoredSession,
@@ -38,7 +39,7 @@ from weakincentives.serde import to_builtins
 _MAX_PATHS = 3
 _TITLE_WIDTH = 60
 _TASK_WIDTH = 100
-_WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
+_WITHOUT_OUTCOME = ("start", "prompt", "context", "files", "lost")
 _MAX_LINES = 40
 _MAX_CHARACTERS = 4_000
 _MAX_PATCH_LINES = 200
@@ -92,8 +93,15 @@ def _describe_step(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
         "created_at": step.created_at.isoformat(),
         "exit_code": None if command is None else command.exit_code,
         **_usage(step),
-        **describe_diff(timeline.changes(step.number)),
+        **_describe_changes(timeline, step.number),
     }
+
+
+def _describe_changes(timeline: Timeline, number: int) -> dict[str, Any]:
+    try:
+        return describe_diff(timeline.changes(number))
+    except (TimelineError, ObjectError) as error:  # a step is lost
+        return {"paths": timeline.step(number).paths, "problem": str(error)}
 
 
 def _usage(step: StepRecord) -> dict[str, int | None]:
@@ -154,12 +162,15 @@ def _describe_line(timeline: Timeline, step: StepRecord) -> str:
 
 
 def _describe_files(timeline: Timeline, step: StepRecord) -> list[str]:
-    diff = timeline.changes(step.number)
-    lines = [
-        f"{display_path(change.path)}{'/' if change.is_directory else f' {count}'}"
-        for change, count in zip(diff.entries, diff.line_counts, strict=True)
-        if not is_byproduct(change.path)
-    ]
+    try:
+        diff = timeline.changes(step.number)
+        lines = [
+            f"{display_path(change.path)}{'/' if change.is_directory else f' {count}'}"
+            for change, count in zip(diff.entries, diff.line_counts, strict=True)
+            if not is_byproduct(change.path)
+        ]
+    except (TimelineError, ObjectError):  # a step is lost
+        lines = [display_path(path) for path in step.paths if not is_byproduct(path)]
     more = len(lines) - _MAX_PATHS
     return [*lines[:_MAX_PATHS], *([f"{more} more files"] if more > 0 else ())]
 
@@ -201,10 +212,11 @@ def _print_file(timeline: Timeline, number: int, path: str) -> None:
 def _describe_content(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
     """Return what a step added to conversation, session and files."""
     messages = () if step.messages is None else step.messages.items
-    now = timeline.sessions(step.number)
+    now: Mapping[UUID, StoredSession] = {}
     before: Mapping[UUID, StoredSession] = {}
-    if step.parent is not None:
-        before = timeline.sessions(step.parent)
+    if not timeline.find_lost(step.number):
+        now = timeline.sessions(step.number)
+        before = {} if step.parent is None else timeline.sessions(step.parent)
 
     def count(session_id: UUID, name: str) -> int:
         known = before.get(session_id)
@@ -221,10 +233,17 @@ def _describe_content(timeline: Timeline, step: StepRecord) -> dict[str, Any]:
                 "removed": count(session_id, name) - kept,
                 "items": now[session_id].slices[name].items[kept:],
             }
-            for session_id, name, kept in step.changed_slices()
+            for session_id, name, kept in (step.changed_slices() if now else ())
         ],
-        "patch": timeline.changes(step.number).patch(),
+        "patch": _patch(timeline, step.number),
     }
+
+
+def _patch(timeline: Timeline, number: int) -> str | None:
+    try:
+        return timeline.changes(number).patch()
+    except (TimelineError, ObjectError):  # a step is lost
+        return None
 
 
 def _lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]:
@@ -246,7 +265,10 @@ def _lines(timeline: Timeline, step: StepRecord, *, full: bool) -> Iterator[str]
         counts = {"replaced": replaced, "added": added - replaced, "removed": removed - replaced}
         shown = ", ".join(f"{count} {verb}" for verb, count in counts.items() if count)
         yield f"  {each['type'].rpartition(':')[2]}: {shown}"
-    yield from _file_lines(timeline, step, content["patch"].split("\n"), full=full)
+    if content["patch"] is None:
+        yield f"\nFiles changed: {display_paths(step.paths) or 'unknown'} (see below)"
+    else:
+        yield from _file_lines(timeline, step, content["patch"].split("\n"), full=full)
 
 
 def _detail_lines(step: StepRecord, *, full: bool) -> Iterator[str]:

@@ -30,6 +30,7 @@ from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state
 from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.posix import display_path, display_paths, parents_of
+from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline
 
 _MAX_TITLE = 60
@@ -156,8 +157,11 @@ class _StepUndo:
         return {path for path in paths if above[path] & places}
 
     def _record(self, title: str, undoes: int | None = None) -> int:
+        session = Session()
+        if not self.timeline.find_lost(self.head):
+            session = self.timeline.session(self.head, unknown="data")
         recorder = SessionRecorder(
-            self.timeline.session(self.head, unknown="data"),
+            session,
             self.timeline.path,
             self.files,
             at=self.head,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weakincentives.gitstore import DIRECTORY, PackTransaction, TreeEntry, encode_tree
+from weakincentives.gitstore import DIRECTORY, ObjectError, PackTransaction, TreeEntry, encode_tree
 from weakincentives.history import StepRecord, TimelineError
 from weakincentives.history.log import RecordLog
 from weakincentives.history.store import (
@@ -48,16 +48,15 @@ def export_history(source: str | os.PathLike[str], target: str | os.PathLike[str
             RecordLog(hidden, SIGNATURE) as log,
             TemporaryDirectory(prefix="wink-export-") as directory,
         ):
-            _check_whole(timeline)
             log.append(HEADER, lambda _: encode(timeline.header))
             with PackTransaction(Path(directory), lambda _: False, durable=False) as pack:
-                _copy_objects(timeline, pack)
+                incomplete = _copy_objects(timeline, pack)
                 name = pack.finish()
             for kind, suffix in ((PACK, ".pack"), (INDEX, ".idx")) if name is not None else ():
                 for piece in _pieces(Path(directory, name or "").with_suffix(suffix)):
                     log.append(kind, lambda _, piece=piece: piece)
             for step in timeline.steps:
-                _append_step(step, log)
+                _append_step(step, log, has_files=step.number not in incomplete)
             log.append(END, lambda _: b"")
         hidden.rename(path)
     finally:
@@ -75,41 +74,48 @@ def import_history(
         OSError: The directory cannot be written.
     """
     with Timeline(source) as timeline:
-        _check_whole(timeline)
         store = HistoryStore.create(Path(target), Path(root), durable=True)
         try:
             store.append_header(encode(timeline.header))
             pack = store.begin_objects().begin()
-            _copy_objects(timeline, pack)
-            trees = {step.tree for step in timeline.steps if step.tree is not None}
+            incomplete = _copy_objects(timeline, pack)
+            whole = [step for step in timeline.steps if step.number not in incomplete]
+            trees = {step.tree for step in whole if step.tree is not None}
             entries = [TreeEntry(each, DIRECTORY, each) for each in trees]
             store.keep(pack.add("tree", encode_tree(entries)), pack)
             for step in timeline.steps:
-                _append_step(step, store.log)
+                _append_step(step, store.log, has_files=step.number not in incomplete)
         finally:
             store.close()
 
 
-def _check_whole(timeline: Timeline) -> None:
-    """Raise if steps are lost, so that the others could not keep their numbers."""
-    if timeline.last != len(timeline.steps):
-        raise TimelineError(f"History is damaged: {timeline.problem}: {str(timeline.path)!r}")
-
-
-def _copy_objects(timeline: Timeline, pack: PackTransaction) -> None:
-    """Add the files of all steps to a pack."""
+def _copy_objects(timeline: Timeline, pack: PackTransaction) -> set[int]:
+    """Add the files of all steps to a pack; return those that a lost step took with it."""
     known: set[str] = set()
+    copied: set[str] = set()
+    incomplete: set[int] = set()
     for step in timeline.steps:
         check_time("Export")
-        for each in timeline.object_ids(step.number, known):
-            timeline.objects.copy(each, pack)
+        is_suspect = bool(timeline.find_lost(step.number))
+        try:
+            for each in timeline.object_ids(step.number, set() if is_suspect else known):
+                if each not in copied:
+                    timeline.objects.copy(each, pack)
+                    copied.add(each)
+        except (ObjectError, TimelineError):
+            if not is_suspect:
+                raise
+            incomplete.add(step.number)
+    return incomplete
 
 
-def _append_step(step: StepRecord, log: RecordLog) -> None:
-    """Append a step, whose tree is in the pack."""
+def _append_step(step: StepRecord, log: RecordLog, *, has_files: bool) -> None:
+    """Append a step; if it `has_files`, its tree is in the pack."""
     details = {name: value for name, value in step.details.items() if name != _PRIVATE}
     files = step.files if step.tree is not None else ()
-    public = replace(step, details=details, files=files, is_stored=step.tree is not None)
+    public = replace(
+        step, details=details, files=files, is_stored=has_files and step.tree is not None
+    )
 
     def make(number: int) -> bytes:
         return encode_step(encode(replace(public, number=number)))

@@ -202,8 +202,12 @@ class SessionRecorder(CloseOnExit):
         before = Timeline(self._path, self._store)
         self._tree = before.step(at).tree
         self._branch = before.name_branch(at, self._branch)
-        self._messages = list(before.messages(at))
-        self._recorded_messages = list(self._messages)
+        if before.find_lost(at):  # only the files are known, so only they are compared
+            self._sessions.compare(capture_sessions(self._session))
+            self._sessions.accept()
+        else:
+            self._messages = list(before.messages(at))
+            self._recorded_messages = list(self._messages)
         self._parent, self._last = at, before.last
         return before.files(at)
 

@@ -211,11 +211,9 @@ class Timeline(CloseOnExit):
             return f"branch-{self.last + 1}"
         return name
 
-    def find_lost(self, number: int) -> int | None:
-        """Return the last lost step on the way to a step: sessions and messages build on it."""
-        if not self._lost:
-            return None
-        return next((each for each in self.ancestors(number)[::-1] if each in self._lost), None)
+    def find_lost(self, number: int) -> list[int]:
+        """Return the lost steps that lead to a step: its session and its messages build on them."""
+        return [each for each in self.ancestors(number) if each in self._lost] if self._lost else []
 
     def entries(self, number: int) -> Mapping[str, EntryState]:
         """Return the entries of the workspace after a step, by path."""
@@ -299,7 +297,9 @@ class Timeline(CloseOnExit):
 
     def diff(self, before: int, after: int, *, renames: bool = True) -> Diff:
         """Return what changed in the files from one step to another, on any branches."""
-        return diff(self.files(before), self.files(after), renames=renames)
+        files = self.files(before), self.files(after)
+        with self._translate_errors(f"{before} or {after}"):
+            return diff(*files, renames=renames)
 
     def changes(self, number: int) -> Diff:
         """Return what a step changed in the files; the first one changed nothing."""
@@ -408,36 +408,43 @@ class Timeline(CloseOnExit):
         yield from found.items()
 
     def _compute_before(self, number: int) -> str:
-        """Return the tree of a step from that of a later one, whose edits say what was before.
+        """Return the tree of a step from that of a later one.
 
         Raises:
             TimelineError: There is none with a known tree, or it leads to another one.
         """
-        step = self.step(number)
-        entries: dict[str, EntryState] = {}
-        current, known, tree = number, None, None
+        wanted = self.step(number).tree
         with self._translate_errors(number):
-            for each in self.steps:
-                if each.parent != current or each.number in self._lost or known is not None:
-                    continue
+            known, entries = self._find_later(number)
+            tree = None
+            if known is not None:
+                tree = put_entries(self._open(known), entries, self._store.compute)
+            if tree is None or wanted not in {tree, None}:
+                lost = self.find_lost(number)[-1:]
+                if not lost:
+                    raise ObjectError("they are not those that the step had")
+                fact = f"step {lost[0]} is lost, and no later one says all that it changed"
+                raise ObjectError(fact)
+            self._trees.add(tree)
+        return tree
+
+    def _find_later(self, number: int) -> tuple[str | None, Mapping[str, EntryState]]:
+        """Return the known tree of a later step, and what its steps found that they changed."""
+        entries: dict[str, EntryState] = {}
+        current = number
+        for each in self.steps:
+            if each.parent == current and each.number not in self._lost:
                 current = each.number
                 for edit in each.files:
                     entries.setdefault(edit.path, edit.before)
                 if each.tree is not None and each.tree in self._store.objects:
-                    known = each.tree
-                elif number in self._lost:
-                    known = self._compute_tree(current)
-            if known is not None:
-                tree = put_entries(self._open(known), entries, self._store.compute)
-            if tree is None or step.tree not in {tree, None}:
-                lost = self.find_lost(number)
-                fact = f"step {lost} is lost, and no later one says all that it changed"
-                raise ObjectError(fact if lost else "they are not those that the step had")
-            self._trees.add(tree)
-        return tree
+                    return each.tree, entries
+                if number in self._lost:
+                    return self._compute_tree(current), entries
+        return None, entries
 
     @contextmanager
-    def _translate_errors(self, number: int) -> Generator[None, None, None]:
+    def _translate_errors(self, number: int | str) -> Generator[None, None, None]:
         """Turn the errors of damaged objects into those of a timeline."""
         try:
             yield
@@ -476,10 +483,10 @@ class Timeline(CloseOnExit):
 
     def _check_known(self, number: int) -> None:
         lost = self.find_lost(number)
-        if lost is not None:
+        if lost:
             raise TimelineError(
                 f"The session and the conversation of step {number} are not known, because step"
-                f" {lost} is lost; those of the steps before it are: {str(self.path)!r}"
+                f" {lost[0]} is lost; those of the steps before it are: {str(self.path)!r}"
             )
 
     def _read_header(self) -> TimelineHeader:
