@@ -365,7 +365,8 @@ def test_a_script_may_have_a_step_in_each_line(wink: Wink, project: Path, tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "Script is not JSON"),
+        ("{", "Script cannot be read: Not JSON"),
+        ("[" * 5_000 + "]" * 5_000, "Script cannot be read: Nested too deeply"),
         ('[{"nonsense": 1}]', "Step 1 of the script"),
         ('["a", 5]', "Step 2 of the script"),
         (None, "Script cannot be read: No such file or directory"),

@@ -56,6 +56,25 @@ def test_an_undo_can_be_undone(tmp_path: Path) -> None:
     run(root, work)
 
 
+def test_an_undo_of_all_paths_of_a_call_is_its_undo(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+
+    async def work(served: Served) -> None:
+        client = await served.connect()
+        await write(client, "a.txt", "1")
+        await write(client, "d/c.txt", "1")
+        await call(client, "undo", call=2, paths=["d/c.txt"])  # and not the directory
+        await write(client, "b.txt", "1")
+        await call(client, "undo", call=4, paths=["b.txt"])
+        review = (await client.call_tool("review")).structured_content
+        assert review is not None
+        assert [each["undoneBy"] for each in review["calls"]] == [None, None, None, 5, None]
+        assert "call 2" in await call(client, "undo")
+        assert "call 1" in await call(client, "undo")
+
+    run(root, work)
+
+
 def test_undo_restores_bytes_modes_links_directories_and_ignored_files(tmp_path: Path) -> None:
     root = tmp_path / "w"
     root.mkdir()

@@ -482,7 +482,7 @@ class History:
         parts, call = self._plan(steps, paths), self._recording
         self._check_chosen(parts, paths or ())
         assert call is not None
-        numbers = () if paths is not None else tuple(step.number for step in steps)
+        numbers = tuple(each.number for each in steps if self._is_whole(each, paths))
         planned = set[str]().union(*(each for _, each in parts))
         note = call.draft = replace(call.draft, undoes=numbers).with_paths(planned)
         together: AbstractContextManager[object] = nullcontext()
@@ -512,6 +512,12 @@ class History:
         assert call.draft.before is not None
         changed = self._compare(call.draft.before, self._store.snapshot(tag="after an undo"))
         return call.draft.with_paths(changed).paths
+
+    def _is_whole(self, step: Step, chosen: Sequence[str] | None) -> bool:
+        """Return whether the chosen paths are all that a call changed."""
+        if chosen is None:
+            return True
+        return self.changed_paths([step], chosen) == self.changed_paths([step])
 
     def _find_overwritten(self, step: Step, chosen: Sequence[str] | None) -> AbstractSet[str]:
         """Return where somebody replaced what a call wrote before it was stored.

@@ -63,7 +63,7 @@ class CallItem:
         number: Its number.
         tool: The tool.
         client: Who made it.
-        time: When it ended.
+        time: When it began; a change outside of all calls, when it was found.
         failed: Whether it failed, so that it changed nothing.
         interrupted: Whether an earlier server was killed during it, or the disk was full. `paths`
             are then the paths that had changed at the next start; an undo was rolled back.

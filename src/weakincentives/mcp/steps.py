@@ -62,7 +62,7 @@ class Step:
             that of the next start, so it includes what was changed in between.
         command: The number of the note of its start; 0 if there is none.
         is_rolled_back: Whether its rollback follows, as the next step of the same command.
-        created_at: When it ended.
+        created_at: When it began; a change outside of all calls, when it was found.
         session: The server that ran it.
     """
 

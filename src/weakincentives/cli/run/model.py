@@ -5,7 +5,6 @@ tool call `{"name": ..., "arguments": {...}}`, a list of tool calls, or a `Compl
 `text`, `tool_calls` and `usage`. A recording made with `--record` is replayed in the same way.
 """
 
-import json
 from collections.abc import Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from weakincentives.adapters.recording import MAX_RECORDING_BYTES
 from weakincentives.cli.config import AUTO, KEY_VARIABLES, LOCAL_SANDBOX, ConfigError, Settings
 from weakincentives.contrib.tools.dialects import DialectName, dialect_for
 from weakincentives.posix import read_regular
-from weakincentives.serde import SerdeError, convert
+from weakincentives.serde import SerdeError, convert, decode
 
 
 def load_script(path: Path) -> ScriptedAdapter:
@@ -50,7 +49,7 @@ def load_script(path: Path) -> ScriptedAdapter:
     except OSError as error:
         raise ScriptError(f"Script cannot be read: {error.strerror}: {str(path)!r}") from error
     except ValueError as error:
-        raise ScriptError(f"Script is not JSON: {error}: {str(path)!r}") from error
+        raise ScriptError(f"Script cannot be read: {error}: {str(path)!r}") from error
     if steps and isinstance(steps[0], dict) and "adapter" in steps[0]:
         return ScriptedAdapter.from_recording(path, strict=False)
     return ScriptedAdapter(
@@ -60,9 +59,9 @@ def load_script(path: Path) -> ScriptedAdapter:
 
 def _split_steps(text: str) -> list[Any]:
     try:
-        document = json.loads(text)
-    except ValueError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        document = decode(text, object)
+    except SerdeError:
+        return [decode(line, object) for line in text.splitlines() if line.strip()]
     return cast("list[Any]", document) if isinstance(document, list) else [document]
 
 
