@@ -135,6 +135,25 @@ def test_a_review_can_compare_with_the_state_before_the_first_call(root: Path) -
     assert "a.txt" in first.partition("Changes since")[2]
 
 
+def test_no_call_changes_anything_while_the_disk_with_the_history_is_full(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session(root, write("a.txt", "two\n"))
+    before = sorted(root.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "MIN_ROOM", 2**62)  # more than any disk has
+        calls = write("a.txt", "three\n"), ("delete_file", {"path": "a.txt"}), undo(1)
+        refused = session(root, *calls, ("review", {}))
+    for text in refused[:-1]:
+        assert text.startswith("!")
+        assert "failed and changed nothing" in text
+        assert "the disk with its history is full" in text
+    assert "call 1: write_file" in refused[-1]
+    assert ((root / "a.txt").read_text(), sorted(root.rglob("*"))) == ("two\n", before)
+    assert not session(root, undo(1))[0].startswith("!")
+    assert (root / "a.txt").read_text() == "one\n"
+
+
 def test_two_servers_on_one_directory_share_calls_and_numbers(root: Path) -> None:
     async def main() -> None:
         options = {"history_directory": root.parent / "calls"}

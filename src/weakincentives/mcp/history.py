@@ -198,7 +198,18 @@ class History:
 
     @contextmanager
     def record(self, call: Recording) -> Generator[None, None, None]:
-        """Record a call that may change something, and runs in this block."""
+        """Record a call that may change something, and runs in this block.
+
+        Raises:
+            ToolValidationError: There is no room to record it, so it must not begin.
+        """
+        try:
+            self.log.check_room()
+        except OSError as error:
+            raise ToolValidationError(
+                f"It could not be undone, because the disk with its history is full: {error};"
+                " make room there, and try again"
+            ) from error
         self._recording = call
         try:
             self.start()

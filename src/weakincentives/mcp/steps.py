@@ -4,6 +4,7 @@ Servers on one directory share the file. A step gets its number under the lock o
 call 3 is the same call in every process.
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -20,7 +21,7 @@ from uuid import uuid4
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.history import Record, RecordLog
-from weakincentives.posix import OpenDescriptor, fault_point, parents_of, write_all
+from weakincentives.posix import OpenDescriptor, fault_point, os_error, parents_of, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
 MAX_STEPS = 10_000
@@ -41,6 +42,8 @@ _STEP, _CHECKPOINT = b"s", b"c"
 _NOTE = ".running"
 MAX_SLACK = 1_000
 """Steps too many in the file before it is compacted."""
+MIN_ROOM = 1024 * 1024
+"""Bytes that must be free where the steps are kept, or no call changes anything."""
 _OTHER = ", other session"
 _NOTE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -193,6 +196,20 @@ class StepLog:
         return None if self._file is None else self._file.problem
 
     # --- writing ---
+
+    def check_room(self) -> None:
+        """Look whether the next call can be recorded, before it changes something.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        if self._directory is None:
+            return
+        place = next(each for each in (self._directory, *self._directory.parents) if each.exists())
+        found = os.statvfs(place)
+        blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+        if found.f_blocks and blocks * found.f_frsize < MIN_ROOM:
+            raise os_error(errno.ENOSPC, str(place))
 
     def add(self, step: Step) -> Step:
         """Add a step of this session; return it with its number.
