@@ -1,6 +1,7 @@
 """The record file of a directory: calls of other sessions are found, numbered once and undone."""
 
 import errno
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,9 +131,27 @@ def test_checkpoints_are_kept_for_later_sessions_and_their_names_can_be_used_aga
 def test_a_review_can_compare_with_the_state_before_the_first_call(root: Path) -> None:
     session(root, write("a.txt", "two\n"))
     start, first = session(root, ("review", {}), ("review", {"from": "first"}))
-    assert "No changes since the start." in start
+    assert "No changes since the state when this server started." in start
+    assert "not included; review with from='first' shows that." in start
+    assert "not included" not in first
     assert "Changes since the state before the first call:" in first
     assert "a.txt" in first.partition("Changes since")[2]
+    session(root, undo(1), write("b.txt", "b\n"))
+    (start,) = session(root, write("a.txt", "three\n"), ("review", {}))[1:]
+    assert "modified a.txt" in start.partition("Changes since the state when this server")[2]
+    assert "are not included" in start
+    session(root, undo(3), undo(4))
+    (start,) = session(root, ("review", {}))
+    assert "not included" not in start
+
+
+def test_a_review_does_not_name_a_state_that_was_pruned(root: Path) -> None:
+    session(root, write("a.txt", "two\n"))
+    shutil.rmtree(root.parent / "git")
+    (review,) = session(root, ("review", {"from": "first"}))
+    assert "call 1: write_file" in review
+    assert "since the state before the first call" not in review
+    assert "the state before them was pruned." in review
 
 
 def test_no_call_changes_anything_while_the_disk_with_the_history_is_full(

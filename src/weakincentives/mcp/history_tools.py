@@ -25,6 +25,7 @@ _MAX_RESOURCE = 2_000_000  # characters of a diff that is read as a resource
 _MAX_NOTE = 500
 _MAX_SHOWN = 5  # of a call in a list
 _FIRST = "first"
+_START_NAME = "the state when this server started"
 _INTERRUPTED = " (interrupted when the server was killed; with all changes until the next start)"
 MAX_ITEMS = 100
 """Calls and changes in one result."""
@@ -427,12 +428,7 @@ class HistoryTools:
         sees = partial(self.is_visible, client)
         recorded = self.history.log.steps
         steps = [step for step in recorded if not step.paths or any(map(sees, step.paths))]
-        if params.since == _FIRST:
-            since = next((each.before for each in steps if self.history.has_states(each)), None)
-            name = "the state before the first call"
-        else:
-            since = self._state(params.since, "before")
-            name = "the start" if since is None else repr(params.since)
+        since, name = self._find_base(params.since, steps)
         found = self._visible(self.history.diff(since), client)
         undone = find_undone(recorded)
         calls = tuple(
@@ -446,12 +442,36 @@ class HistoryTools:
             parts += [f"Changes since {name}:", str(found), "", self.advice]
         else:
             parts.append(f"No changes since {name}.")
+        if since is None and self._has_earlier(steps, undone):
+            how = f"review with from={_FIRST!r} shows that."
+            if params.since == _FIRST:
+                how = "the state before them was pruned."
+            parts.append(f"Earlier changes by calls are not included; {how}")
         return _text(
             "\n".join(parts),
             ReviewResult(calls, len(steps), change_items(found), len(found.entries)),
         )
 
     # --- helpers ---
+
+    def _find_base(
+        self, given: str | int | None, steps: Sequence[Step]
+    ) -> tuple[FilesystemSnapshot | None, str]:
+        """Return the state to compare with, None for the start, and its name."""
+        if given != _FIRST:
+            since = self._state(given, "before")
+            return since, _START_NAME if since is None else repr(given)
+        first = next((each for each in steps if self.history.has_states(each)), None)
+        if first is None:  # all are pruned
+            return None, _START_NAME
+        is_first = first.number == steps[0].number
+        return first.before, f"the state before {'the first call' if is_first else first}"
+
+    def _has_earlier(self, steps: Sequence[Step], undone: Mapping[int, int]) -> bool:
+        """Return whether the start has changes of calls before it that are not undone."""
+        start = self.history.checkpoints[0].checkpoint.call
+        earlier = (each for each in steps if each.number <= start and each.after is not None)
+        return any(not each.is_undo and each.number not in undone for each in earlier)
 
     def _select(self, params: UndoParams, context: ToolContext) -> Sequence[Step]:
         """Return the calls to undo, the oldest first."""
