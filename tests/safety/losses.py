@@ -325,4 +325,37 @@ LOSSES = (
         "        self._paths.update(each.path for each in saved)",
         "        pass",
     ),
+    Loss(
+        27,
+        "a damaged record took the files of all later steps with it",
+        (
+            "tests/runtime/timeline/test_timeline.py::"
+            "test_what_a_lost_step_did_is_had_from_later_ones",
+        ),
+        "runtime/timeline/timeline.py",
+        "        for each in self.steps if step.number in self._lost else ():\n",
+        "        for each in ():\n",
+    ),
+    Loss(
+        28,
+        "an MCP call went through although what it replaced could not be stored",
+        (
+            "tests/mcp/test_history_log.py::"
+            "test_no_call_changes_anything_while_the_disk_with_the_history_is_full",
+        ),
+        "mcp/history.py",
+        "            self.log.check_room()\n",
+        "            pass\n",
+    ),
+    Loss(
+        29,
+        "the recorded files of an undo were others where somebody had put one back",
+        (
+            "tests/runtime/timeline/test_history.py::"
+            "test_an_undo_of_what_somebody_put_back_is_recorded",
+        ),
+        "filesystem/host/snapshots/store.py",
+        "        rewritten = [each.path for each in planned]\n",
+        "        rewritten = [each.path for each in edits]\n",
+    ),
 )

@@ -212,9 +212,7 @@ def _segments(timeline: Timeline) -> Iterator[tuple[StepRecord, list[StepRecord]
             if prompt is not None and calls:
                 yield prompt, calls
             prompt, calls = step if step.kind == "prompt" else None, []
-        elif timeline.find_lost(step.number):
-            continue  # the report has this problem
-        elif step.kind == "tool":
+        elif step.kind == "tool" and not timeline.find_lost(step.number):
             calls.append(step)
     if prompt is not None and calls:
         yield prompt, calls

@@ -97,10 +97,10 @@ class EarlierRun:
             else parse_step(step, with_path=False).resolve(timeline)
         )
         lost = timeline.find_lost(self.step)
-        if lost:
+        if lost is not None:
             raise click.ClickException(
                 f"Step {self.step} cannot be continued: its conversation is not known, because step"
-                f" {lost[0]} is damaged and lost. {_offer_earlier(run, timeline, lost[0])}"
+                f" {lost} is damaged and lost. {_offer_earlier(run, timeline, lost)}"
             )
         self.details: Mapping[str, Any] = _recorded_details(timeline, self.step)
 

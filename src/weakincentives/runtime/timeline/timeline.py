@@ -57,7 +57,7 @@ MAIN = "main"
 _CACHED_STATES = 4
 _INTERVAL = 16  # steps between two whose trees are computed on the way to another
 _LOST = "lost: its record is damaged"
-_MAX_LOST = 100_000  # steps between two; the numbers in a file from elsewhere may be crafted
+_MAX_LOST = 10_000  # the numbers in a file from elsewhere may be crafted
 _KINDS = frozenset({"absent", "directory", "file", "symlink", "special"})
 _MAX_ENTRIES = 1_000_000  # in a tree from elsewhere, which may be crafted
 
@@ -86,6 +86,7 @@ class Timeline(CloseOnExit):
         self._counted: set[str] = set()
         self._damage: list[str] = []
         self._lost: set[int] = set()
+        self._first_lost: dict[int, int] = {}  # on the way to a step
         try:
             self.refresh()
             self.header: TimelineHeader = self._read_header()
@@ -139,13 +140,16 @@ class Timeline(CloseOnExit):
 
     def _add(self, step: StepRecord) -> None:
         last = max(self._steps, default=0)
-        if step.number > last + _MAX_LOST:
+        if step.number > last + 1 + _MAX_LOST - len(self._lost):
             raise TimelineError(f"Step {step.number} does not follow the steps before it")
         for number in range(last + 1, step.number):
             # most steps follow the one before them, and the trees of later ones are compared
             self._add(StepRecord(number, number - 1 or None, "lost", step.created_at, _LOST))
         if step.kind == "lost":
             self._lost.add(step.number)
+        first = self._first_lost.get(step.parent or 0, step.number)
+        if step.kind == "lost" or first < step.number:
+            self._first_lost[step.number] = first
         self._steps[step.number] = step
         above = MAIN if step.parent is None else self._names.get(step.parent, MAIN)
         name = self._names[step.number] = step.branch or above
@@ -211,9 +215,9 @@ class Timeline(CloseOnExit):
             return f"branch-{self.last + 1}"
         return name
 
-    def find_lost(self, number: int) -> list[int]:
-        """Return the lost steps that lead to a step: its session and its messages build on them."""
-        return [each for each in self.ancestors(number) if each in self._lost] if self._lost else []
+    def find_lost(self, number: int) -> int | None:
+        """Return the first lost step on the way to a step: sessions and messages build on it."""
+        return self._first_lost.get(number)
 
     def entries(self, number: int) -> Mapping[str, EntryState]:
         """Return the entries of the workspace after a step, by path."""
@@ -420,11 +424,9 @@ class Timeline(CloseOnExit):
             if known is not None:
                 tree = put_entries(self._open(known), entries, self._store.compute)
             if tree is None or wanted not in {tree, None}:
-                lost = self.find_lost(number)[-1:]
-                if not lost:
-                    raise ObjectError("they are not those that the step had")
-                fact = f"step {lost[0]} is lost, and no later one says all that it changed"
-                raise ObjectError(fact)
+                lost = max(self._lost.intersection(self.ancestors(number)), default=None)
+                fact = f"step {lost} is lost, and no later one says all that it changed"
+                raise ObjectError("they are not those that the step had" if lost is None else fact)
             self._trees.add(tree)
         return tree
 
@@ -483,10 +485,10 @@ class Timeline(CloseOnExit):
 
     def _check_known(self, number: int) -> None:
         lost = self.find_lost(number)
-        if lost:
+        if lost is not None:
             raise TimelineError(
                 f"The session and the conversation of step {number} are not known, because step"
-                f" {lost[0]} is lost; those of the steps before it are: {str(self.path)!r}"
+                f" {lost} is lost; those of the steps before it are: {str(self.path)!r}"
             )
 
     def _read_header(self) -> TimelineHeader:
