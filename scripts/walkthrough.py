@@ -85,10 +85,10 @@ RESTORED = """*** Begin Patch
 """
 INTRODUCTION = """# A walkthrough
 
-A bug is fixed in a real terminal (tmux), from the installation to the commit, with a reply and a
-`kill -9` in between. `python -m scripts.walkthrough` plays it and writes this page: the screens
-are what the terminal showed. Only the model is prepared: a local server with the API of OpenAI
-gives its answers."""
+This page shows `wink run` fix a bug in a real terminal (tmux), from the installation to the
+commit, with a reply and a `kill -9` in between. `python -m scripts.walkthrough` plays it and
+writes this page: the screens are what the terminal showed. Only the model is prepared: a local
+server with the API of OpenAI gives its answers."""
 INSTALL = """## Install
 
 The wheel is built from this repository. The extra `run` brings the clients of OpenAI and
@@ -104,8 +104,8 @@ Any answer of several words goes to the model, and the run goes on in the same c
 conversation. In the middle of it the process is killed with `kill -9`."""
 CONTINUE = """## Go on after the kill
 
-Every step is on disk when it happens, so `wink run --continue` goes on from the last one. What the
-model had changed before is still there."""
+Every step is on disk as soon as it has happened, so `wink run --continue` goes on from the last
+one. What the model had changed before is still there."""
 COMMIT = """## Commit
 
 `c` applies the changes and commits exactly these files, with the task as the message. The run
