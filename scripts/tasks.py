@@ -125,11 +125,13 @@ def demo(_: Sequence[str]) -> None:
 
 def check(_: Sequence[str]) -> None:
     """Format, lint, layers, types, quick tests and documents, on one Python."""
-    _check(_set_up())
+    tools = _set_up()
+    _examine(tools)
+    _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")
 
 
 def test(_: Sequence[str]) -> None:
-    """Run everything: check, the slow tests, the wheel, every other Python, LiteLLM."""
+    """Run everything: check with all tests, the wheel, every other Python, LiteLLM."""
     install_missing()
     with step("programs"):
         offer_programs(_PROGRAMS)
@@ -140,18 +142,20 @@ def test(_: Sequence[str]) -> None:
     # one thread makes what later steps need, mostly waiting for downloads, while tests run
     with TemporaryDirectory(prefix="wink-") as directory, ThreadPoolExecutor(1) as background:
         wheel = background.submit(_checked_wheel, Path(directory))
-        made = {each: background.submit(_environment_for_wheel, each) for each in others}
+        made = {each: background.submit(_environment_of, each) for each in others[:-1]}
+        made |= {each: background.submit(_environment_for_wheel, each) for each in others[-1:]}
         litellm = background.submit(_environment_for_litellm)
         try:
-            _check(tools)
-            _pytest(tools, f"slow tests, {running_interpreter().name}", "-m", "slow")
+            _examine(tools)
+            _pytest(tools, f"tests, {running_interpreter().name}")
+            for interpreter in others[:-1]:
+                _test_version(made[interpreter], interpreter, BY_VERSION)
             with step("wheel"):
                 built = wheel.result()
-            for interpreter in others:
-                with step(f"set-up, {interpreter.name}"):
+            for interpreter in others[-1:]:
+                with step(f"wheel, {interpreter.name}"):
                     made[interpreter].result().install("--no-deps", "--force-reinstall", built)
-                chosen = BY_VERSION + (BY_WHEEL if interpreter is others[-1] else ())
-                _test_wheel(made[interpreter].result(), interpreter, chosen)
+                _test_version(made[interpreter], interpreter, (*BY_VERSION, *BY_WHEEL))
             _test_litellm(litellm)
         finally:
             background.shutdown(cancel_futures=True)
@@ -264,7 +268,8 @@ def _set_up() -> Environment:
         return _development()
 
 
-def _check(tools: Environment) -> None:
+def _examine(tools: Environment) -> None:
+    """Look at the code without running it."""
     sources = [each for each in _SOURCES if (ROOT / each).is_dir()]
     ruff, layers, pyright = map(tools.program, ("ruff", "lint-imports", "pyright"))
     run_side_by_side(
@@ -278,7 +283,6 @@ def _check(tools: Environment) -> None:
             "words": lambda: output_of([tools.program("python"), "-m", "scripts.words"]),
         }
     )
-    _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")
 
 
 def _verify_types(tools: Environment) -> None:
@@ -292,7 +296,9 @@ def _verify_types(tools: Environment) -> None:
 
 def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     """Run the tests and print pytest's own closing line."""
-    command = [tools.program("python"), "-m", "pytest", "-n", _WORKERS, *arguments]
+    # one at a time to whoever is free: a worker that is given many may end long after the others
+    workers = ("-n", _WORKERS, "--maxschedchunk", "1")
+    command = [tools.program("python"), "-m", "pytest", *workers, *arguments]
     with step(name):
         printed = output_of(command)
     print(printed.rstrip().rpartition("\n")[2], flush=True)
@@ -310,14 +316,24 @@ def _checked_wheel(directory: Path) -> Path:
     return wheel
 
 
-def _environment_for_wheel(interpreter: Interpreter) -> Environment:
-    """Return an environment with all that the tests need, but for the wheel itself."""
-    needed = [".[suite]", "--constraint", str(CONSTRAINTS)]
+def _environment_of(interpreter: Interpreter) -> Environment:
+    """Return an environment with all that the tests need, on the sources."""
+    needed = ["--editable", ".[suite]", "--constraint", str(CONSTRAINTS)]
     return environment(f".venv-{interpreter.name}", interpreter, needed)
 
 
-def _test_wheel(tools: Environment, interpreter: Interpreter, chosen: Sequence[str]) -> None:
-    """Run `chosen` quick tests on `interpreter`, against the installed wheel, not the sources."""
+def _environment_for_wheel(interpreter: Interpreter) -> Environment:
+    """Return an environment with all that the tests need, but for the wheel itself."""
+    needed = [".[suite]", "--constraint", str(CONSTRAINTS)]
+    return environment(f".venv-{interpreter.name}-wheel", interpreter, needed)
+
+
+def _test_version(
+    made: Future[Environment], interpreter: Interpreter, chosen: Sequence[str]
+) -> None:
+    """Run `chosen` quick tests on `interpreter`, against what its environment has installed."""
+    with step(f"set-up, {interpreter.name}"):
+        tools = made.result()
     name = f"quick tests, {interpreter.name}"
     _pytest(tools, name, "-m", "not slow", *_WITH_CLAUDE_CODE, *chosen)
 
