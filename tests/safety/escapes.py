@@ -3,8 +3,9 @@
     python -m tests.safety.escapes [--json]
 
 Each attempt is a program that runs as a command of the sandbox and tries to do harm; what it
-achieved is judged from outside. The bare host is there to show that an attempt works where
-nothing stops it. As root the table is made twice: as root and as nobody.
+achieved is judged from outside. All of them share one sandbox, unless one breaks it. The bare host
+is there to show that an attempt works where nothing stops it. As root the table is made twice: as
+root and as nobody.
 """
 
 import ctypes
@@ -17,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from weakincentives.sandbox import (
     ExecResult,
@@ -38,17 +41,23 @@ LIMITS = SandboxLimits(memory=256 * 1024**2, processes=64, file_size=16 * 1024**
 SECRET = "the key of a provider"
 KEY_VARIABLE = "ESCAPES_API_KEY"
 NOBODY = 65534
+LONG = 120.0
+"""Seconds that only an attempt takes that hangs."""
+_BEGUN, _LAST = "begun", "nobody comes after this"
 _NEW_MOUNTS = 0x00020000
 _CREATE, _REMOVE = 0o1000, 0  # of shared memory
 
-SANDBOXES: dict[str, Callable[[Path], HostSandbox | PodmanSandbox]] = {
-    "bare host": LocalSandbox,
-    "bubblewrap": lambda root: BubblewrapSandbox(root, limits=LIMITS),
-    "bubblewrap with an allow-list": lambda root: BubblewrapSandbox(
-        root, limits=LIMITS, allow_hosts=["allowed.example"]
+Clock: TypeAlias = Callable[[], float]
+Make: TypeAlias = Callable[[Path, Clock], HostSandbox | PodmanSandbox]
+
+SANDBOXES: dict[str, Make] = {
+    "bare host": lambda root, clock: LocalSandbox(root, clock=clock),
+    "bubblewrap": lambda root, clock: BubblewrapSandbox(root, limits=LIMITS, clock=clock),
+    "bubblewrap with an allow-list": lambda root, clock: BubblewrapSandbox(
+        root, limits=LIMITS, allow_hosts=["allowed.example"], clock=clock
     ),
-    "landlock": lambda root: LandlockSandbox(root, limits=LIMITS),
-    "podman": lambda root: PodmanSandbox(root, config=podman_config()),
+    "landlock": lambda root, clock: LandlockSandbox(root, limits=LIMITS, clock=clock),
+    "podman": lambda root, clock: PodmanSandbox(root, config=podman_config(), clock=clock),
 }
 
 
@@ -91,13 +100,11 @@ class Escape:
         name: What is tried.
         program: Python that runs inside; it prints what it got hold of.
         succeeded: Judges from outside, by the result and the stage, whether it worked.
-        timeout: Seconds that the command has.
     """
 
     name: str
     program: str
     succeeded: Callable[[ExecResult, Stage], bool]
-    timeout: float = 20.0
 
 
 def printed_secret(done: ExecResult, _: Stage) -> bool:
@@ -278,7 +285,7 @@ for name in names:
     ),
     Escape(
         "connect to a loopback port",
-        "import socket; socket.create_connection(('127.0.0.1', {port}), 5).send(b'tcp')",
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 60).send(b'tcp')",
         lambda _, stage: "tcp" in stage.connections,
     ),
     Escape(
@@ -301,7 +308,7 @@ hosts = ['127.0.0.1', 'localhost', '[::ffff:127.0.0.1]', '127.1', '2130706433', 
 proxy = os.environ.get('HTTP_PROXY', 'http://127.0.0.1:{port}').rpartition('/')[2].split(':')
 for host in hosts:
     for request in (f'CONNECT {host}:{port} HTTP/1.1', f'GET http://{host}:{port}/ HTTP/1.1'):
-        with socket.create_connection(proxy, 5) as client:
+        with socket.create_connection(proxy, 60) as client:
             client.sendall(request.encode() + b'\\r\\nHost: allowed.example\\r\\n\\r\\n')
             client.recv(1000)
             client.sendall(b'through the proxy')
@@ -362,7 +369,7 @@ count = 0
 try:
     while count < 300:
         if os.fork() == 0:
-            time.sleep(30)
+            time.sleep(1000)
             os._exit(0)
         count += 1
 except OSError:
@@ -406,48 +413,84 @@ while not os.path.exists('pid'): time.sleep(0.01)
         """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-open('pid', 'w').close()
+for name in ('pid', 'time is up'):
+    open(name, 'w').close()
+os.write(1, b'late')
 os.execv(sys.executable, ['{mark}', '-c', 'import time; time.sleep(1000)'])
 """,
         _survived,
-        timeout=2.0,
     ),
     Escape(
         "kill the supervisor",
         """
 import os, signal, sys
 open('pid', 'w').close()
+reading, writing = os.pipe()
 if os.fork() == 0:
     os.setsid()
     os.execv(sys.executable, ['{mark}', '-c', 'import time; time.sleep(1000)'])
+os.close(writing)
+os.read(reading, 1)  # ends when the other program runs
 os.kill(os.getppid(), signal.SIGKILL)
-import time; time.sleep(0.5)
 """,
         _survived,
     ),
 )
 
 
-def attempt(escape: Escape, sandbox: str) -> str:
-    """Return `stopped`, `possible`, or why the sandbox is not available."""
-    with make_stage() as stage:
-        try:
-            with SANDBOXES[sandbox](stage.workspace) as made:
-                made.exec([made.python, "-I", "-c", "pass"])  # raises if it does not work at all
-                program = escape.program
-                for name, value in _targets(stage).items():
-                    program = program.replace(f"{{{name}}}", value)
-                command = [made.python, "-I", "-c", program]
+@dataclass(frozen=True, slots=True)
+class _UsualClock:
+    """The usual clock, until a command says that its time is up."""
+
+    path: Path
+
+    def __call__(self) -> float:
+        return time.monotonic() + (1e5 if self.path.exists() else 0)
+
+
+def attempt_all(sandbox: str, escapes: Sequence[Escape] = ESCAPES) -> dict[str, str]:
+    """Return for each escape `stopped`, `possible`, or why there is no answer."""
+    results: dict[str, str] = {}
+    with _directory() as directory:
+        while left := [each for each in escapes if each.name not in results]:
+            try:
+                results |= _attempt_in_one(SANDBOXES[sandbox], directory, left)
+            except SandboxUnavailableError as error:
+                results[left[0].name] = f"not available: {error}"
+    return results
+
+
+def _attempt_in_one(make: Make, directory: Path, escapes: Sequence[Escape]) -> dict[str, str]:
+    """Return what became of escapes in one sandbox, up to the one that breaks it."""
+    results: dict[str, str] = {}
+    workspace = directory / "workspace"
+    with make(workspace, _UsualClock(workspace / "time is up")) as made:
+        made.exec([made.python, "-I", "-c", "pass"])  # raises if it does not work at all
+        for escape in escapes:
+            with _furnished(directory) as stage:
+                command = [made.python, "-I", "-c", _program(escape, stage)]
                 try:
-                    done = made.exec(command, timeout=escape.timeout)
+                    done = made.exec(command, timeout=LONG)
                 except SandboxUnavailableError:
-                    done = ExecResult(tuple(command), 1)  # the attack on the sandbox itself
-            stage.stop_servers()
-            return "possible" if escape.succeeded(done, stage) else "stopped"
-        except SandboxUnavailableError as error:
-            return f"not available: {error}"
-        finally:
-            _kill_daemons(stage)
+                    if not results:  # else one before may have broken it
+                        done = ExecResult(tuple(command), 1)
+                        results[escape.name] = _judge(escape, done, stage)
+                    break
+                has_begun = _BEGUN in done.stderr
+                results[escape.name] = _judge(escape, done, stage) if has_begun else str(done)
+    return results
+
+
+def _program(escape: Escape, stage: Stage) -> str:
+    program = f"import os; os.write(2, b'{_BEGUN} ')\n{escape.program}"
+    for name, value in _targets(stage).items():
+        program = program.replace(f"{{{name}}}", value)
+    return program
+
+
+def _judge(escape: Escape, done: ExecResult, stage: Stage) -> str:
+    stage.stop_servers()
+    return "possible" if escape.succeeded(done, stage) else "stopped"
 
 
 def _targets(stage: Stage) -> dict[str, str]:
@@ -469,20 +512,44 @@ def _kill_daemons(stage: Stage) -> None:
 @contextmanager
 def make_stage() -> Generator[Stage, None, None]:
     """Make a workspace, a home with a key, servers that note who connects, and a bystander."""
+    with _directory() as directory, _furnished(directory) as stage:
+        yield stage
+
+
+@contextmanager
+def _directory() -> Generator[Path, None, None]:
+    """Make the directory of a stage, with a workspace that a sandbox can be opened on."""
     with tempfile.TemporaryDirectory(prefix="wink-escapes-") as name:
         directory = Path(name)
         directory.chmod(0o755)
-        workspace, home = directory / "workspace", directory / "home"
-        workspace.mkdir()
-        home.mkdir(mode=0o700)
-        (home / "id_ed25519").write_text(SECRET)
-        os.environ[KEY_VARIABLE] = SECRET
+        (directory / "workspace").mkdir()
+        yield directory
+
+
+@contextmanager
+def _furnished(directory: Path) -> Generator[Stage, None, None]:
+    """Put everything in its place; at the end, remove it with whatever else is there."""
+    workspace, home = directory / "workspace", directory / "home"
+    home.mkdir(mode=0o700)
+    (home / "id_ed25519").write_text(SECRET)
+    os.environ[KEY_VARIABLE] = SECRET
+    try:
         with ExitStack() as servers, _bystander() as bystander, _shared_memory() as segment:
             port, connections = servers.enter_context(_servers(directory))
-            yield Stage(
+            stage = Stage(
                 *(directory, workspace, home, port, connections),
                 *(bystander, segment, servers.close),
             )
+            try:
+                yield stage
+            finally:
+                _kill_daemons(stage)
+    finally:
+        for each in (*workspace.iterdir(), *directory.iterdir()):
+            if each.is_symlink() or not each.is_dir():
+                each.unlink()
+            elif each != workspace:
+                shutil.rmtree(each)
 
 
 @contextmanager
@@ -516,52 +583,65 @@ def _bystander() -> Generator[int, None, None]:
 @contextmanager
 def _servers(directory: Path) -> Generator[tuple[int, list[str]], None, None]:
     connections: list[str] = []
-    tcp = socket.create_server(("127.0.0.1", 0))
+    tcp, udp = _two_of_one_port()
     port: int = tcp.getsockname()[1]
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind(("127.0.0.1", port))
     unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     unix.bind(str(directory / "socket"))
     abstract.bind(f"\0escapes-{port}")
-    servers = [tcp, unix, abstract]
     for each in (unix, abstract):
         each.listen()
+    servers = [tcp, unix, abstract, udp]
     threads = [threading.Thread(target=_note, args=(each, connections)) for each in servers]
-    threads.append(threading.Thread(target=_note_datagrams, args=(udp, connections)))
     for each in threads:
         each.start()
     try:
         yield port, connections
     finally:
         for each in servers:
-            each.shutdown(socket.SHUT_RDWR)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
-            last.sendto(b"", ("127.0.0.1", port))
+            # they come in order: who connected before is noted before
+            with socket.socket(each.family, each.type) as last:
+                last.connect(each.getsockname())
+                last.sendall(_LAST.encode())
         for each in threads:
             each.join()
-        for each in (*servers, udp):
+        for each in servers:
             each.close()
 
 
-def _note(server: socket.socket, connections: list[str]) -> None:
+def _two_of_one_port() -> tuple[socket.socket, socket.socket]:
+    """Return a TCP server and a UDP socket on the same port, which somebody else may have."""
     while True:
+        tcp = socket.create_server(("127.0.0.1", 0))
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            client, _ = server.accept()
+            udp.bind(tcp.getsockname())
         except OSError:
-            return
-        with client:
-            client.settimeout(5)
-            connections.append(client.recv(100).decode())
+            tcp.close()
+            udp.close()
+        else:
+            return tcp, udp
 
 
-def _note_datagrams(server: socket.socket, connections: list[str]) -> None:
-    while data := server.recv(100):
-        connections.append(data.decode())
+def _note(server: socket.socket, connections: list[str]) -> None:
+    """Note what each client says first, until the last one comes."""
+    while (said := _hear(server)) != _LAST:
+        connections.append(said)
+
+
+def _hear(server: socket.socket) -> str:
+    if server.type == socket.SOCK_DGRAM:
+        return server.recv(100).decode(errors="replace")
+    client, _ = server.accept()
+    with client, suppress(OSError):
+        client.settimeout(LONG)
+        return client.recv(100).decode(errors="replace")
+    return ""
 
 
 def table(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return for every escape what became of it in each sandbox."""
-    return {each.name: {name: attempt(each, name) for name in names} for each in ESCAPES}
+    columns = {name: attempt_all(name) for name in names}
+    return {each.name: {name: columns[name][each.name] for name in names} for each in ESCAPES}
 
 
 def render(results: dict[str, dict[str, dict[str, str]]]) -> Iterator[str]:
