@@ -11,6 +11,7 @@ import pytest
 
 from scripts.mcp_process import NoAnswerError, ServerProcess
 from tests.safety.places import ROOT
+from tests.sizes import size
 
 SERVER = """
 import os, signal, sys
@@ -83,6 +84,8 @@ def recover(server: ServerProcess, place: Place, content: str) -> bool:
     return False
 
 
+STEP = size(17, 3)
+"""From one fault point that is tried to the next."""
 CALLS = {
     "write_file": {"path": "a.txt", "content": "agent\n"},
     "edit_file": {"path": "a.txt", "edits": [{"oldText": "one", "newText": "two"}]},
@@ -106,7 +109,7 @@ def test_a_save_beside_a_real_server_is_kept_and_found_by_the_next_one(
             points = place.disarm()
         with place.serve() as server:
             assert recover(server, place, "mine\n"), at
-        at += 7
+        at += STEP
 
 
 @pytest.mark.slow
@@ -155,4 +158,4 @@ def test_after_a_kill_at_any_point_a_call_has_happened_or_not(tmp_path: Path, to
             assert recover(server, place, "one\n"), (at, review)
             names = [each.name for each in place.root.iterdir()]
             assert not [each for each in names if each.startswith(".wink")]
-        at += 7
+        at += STEP

@@ -18,6 +18,7 @@ from tests.gitstore.power import lose, restart
 from tests.safety.history import OPERATIONS as COMMON
 from tests.safety.history import Stage, Work, check, check_store, hidden_names, is_open
 from tests.safety.kill_history import Child, working
+from tests.sizes import size
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.gitstore.repository import Repository
@@ -194,10 +195,19 @@ def _do(operation: Operation, stage: Stage) -> None:
 
 
 def chosen(points: list[str]) -> Iterator[int]:
-    """Yield the numbers of the points to fail at: of each name the first, one inside, the last."""
+    """Yield the numbers of the points to fail at: of each name the first and the last.
+
+    In the long run also one inside.
+    """
     for name in dict.fromkeys(points):
         places = [number for number, point in enumerate(points) if point == name]
-        yield from sorted({places[0], places[len(places) // 2], places[-1]})
+        yield from sorted({places[0], places[-1], *size([], [places[len(places) // 2]])})
+
+
+def faults_of(order: int) -> list[str]:
+    """Return what happens at a point: a kill, and an error; in the long run every one."""
+    kill, *errors = FAULTS
+    return [kill, *size([errors[order % len(errors)]], errors)]
 
 
 class Walk:
@@ -216,12 +226,12 @@ class Walk:
         self._operation.check(self._stage)
 
     def run(self) -> Summary:
-        """Fail in every way at every point."""
-        for name, fault in FAULTS.items():
-            for number in chosen(self.summary.passed):
+        """Fail at every point."""
+        for order, number in enumerate(chosen(self.summary.passed)):
+            for name in faults_of(order):
                 where = f"{name} at {number} ({self.summary.passed[number]})"
                 try:
-                    self._fail(number, fault)
+                    self._fail(number, FAULTS[name])
                 except (AssertionError, WinkError, OSError) as error:
                     self.summary.defects.append(f"{where}: {error!r}")
                     self._stage = self._next_stage()

@@ -36,9 +36,9 @@ from tests.sizes import size
 OPERATIONS: Mapping[str, Operation] = {**FILESYSTEM, **MCP, **REVIEW, **RUNS}
 Run = Callable[[Path, Moments], str]
 FIRST = int(os.environ.get("WINK_SEED", "0"))
-ROUNDS = size(11, 160)
-"""Random rounds for each operation."""
-POINTS = size(8, 60)
+ROUNDS = size(4, 160)
+"""Random rounds for each operation; more where it takes more to play every way."""
+POINTS = size(3, 60)
 """Points of each operation at which a whole save happens, and a fault of each kind in turn."""
 
 
@@ -54,16 +54,25 @@ def faults_of(name: str) -> list[Fault]:
     return faults
 
 
-def random_plans(name: str) -> Iterator[Plan]:
-    """Choose the moments: each way once or more, then again with another fault."""
+def plans_of(name: str) -> list[Plan]:
+    """Return the rounds of an operation: each way once or more, whatever comes first."""
+    first = list(OPERATIONS).index(name) % len(WAYS)
+    ways = islice(cycle(WAYS), first, None)
+    plans = list(plans_at_points(name, ways))
+    count = max(ROUNDS // OPERATIONS[name].cost, len(WAYS) - len(plans))
+    return [*plans, *random_plans(name, islice(ways, count))]
+
+
+def random_plans(name: str, ways: Iterator[str]) -> Iterator[Plan]:
+    """Choose the moments: each way with one fault, then again with another."""
     faults = faults_of(name)
-    for number, way in enumerate(islice(cycle(WAYS), ROUNDS // OPERATIONS[name].cost)):
+    for number, way in enumerate(ways):
         seed = FIRST + number
         fault = faults[(number + number // len(WAYS)) % len(faults)]
         yield random_plan(moments_of(name), way, fault, seed)
 
 
-def plans_at_points(name: str) -> Iterator[Plan]:
+def plans_at_points(name: str, ways: Iterator[str]) -> Iterator[Plan]:
     """Let a save happen just before each change, and at each fault point; then a fault."""
     operation, moments = OPERATIONS[name], moments_of(name)
     paths = (*operation.targets, *operation.folders)
@@ -72,7 +81,7 @@ def plans_at_points(name: str) -> Iterator[Plan]:
     points += changes(moments, entries)
     step = max(1, len(points) * operation.cost // POINTS)
     # every fault with every way: their numbers have no common divisor
-    faults, ways = cycle(faults_of(name)), cycle(WAYS)
+    faults = cycle(faults_of(name))
     for at in sorted(points)[FIRST % step :: step]:
         # the rest of a save may come when the operation has ended: the file is open meanwhile
         yield plan_at(at, next(ways), next(faults), steps=STEPS if at % 3 else 1)
@@ -84,7 +93,9 @@ def plans_at_points(name: str) -> Iterator[Plan]:
 def test_no_save_is_lost_and_no_file_is_a_mix(name: str) -> None:
     counts: Counter[str] = Counter()
     problems: list[str] = []
-    for plan in (*random_plans(name), *plans_at_points(name)):
+    plans = plans_of(name)
+    assert {plan.way for plan in plans} == set(WAYS)
+    for plan in plans:
         outcome = play(OPERATIONS[name], plan)
         counts += outcome.counts
         problems += [f"{each}\n  {plan}" for each in outcome.problems]
