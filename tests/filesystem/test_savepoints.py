@@ -4,10 +4,9 @@ import errno
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -38,6 +37,9 @@ from weakincentives.filesystem.testing.contract import read_state as visible_sta
 from weakincentives.filesystem.testing.strategies import draw_operation
 from weakincentives.history import slots
 from weakincentives.posix import RESERVED_PREFIX, fault_hook
+
+GUARD = 60.0
+"""Seconds that only a thread takes that waits forever."""
 
 Undoable: TypeAlias = InMemoryFilesystem | HostFilesystem
 
@@ -436,35 +438,48 @@ def test_closing_takes_back_what_is_open(fs: Undoable, tmp_path: Path) -> None:
         assert fs.read("file").content == "old"
 
 
+class Announced:
+    """A mutex of a filesystem, which says when a thread is about to wait for it, once."""
+
+    def __init__(self, fs: InMemoryFilesystem) -> None:
+        self.fs, self.mutex, self.is_awaited = fs, fs._lock.mutex, Event()
+        fs._lock.mutex = self  # pyright: ignore[reportAttributeAccessIssue] # it is put back
+
+    def __enter__(self) -> None:
+        self.fs._lock.mutex = self.mutex
+        self.is_awaited.set()
+        self.mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.mutex.release()
+
+
+@contextmanager
+def closed_meanwhile(fs: InMemoryFilesystem) -> Iterator[None]:
+    """Close a filesystem in another thread, while the first thing that is done to it waits."""
+    holds, announced = Event(), list[Announced]()
+
+    def close() -> None:
+        with fs._lock.mutex:
+            announced.append(Announced(fs))
+            holds.set()
+            assert announced[0].is_awaited.wait(GUARD)
+            fs.close()
+
+    closing = Thread(target=close, daemon=True)
+    closing.start()
+    assert holds.wait(GUARD)
+    yield
+    closing.join(GUARD)
+    assert not closing.is_alive()
+
+
 def test_a_savepoint_that_begins_while_another_thread_closes_is_a_whole_one() -> None:
     fs = InMemoryFilesystem()
     outer = fs.savepoint()
     fs.write("file", "outer")
-    holds, began = Event(), Event()
-
-    def close() -> None:
-        with fs._lock.mutex:
-            holds.set()
-            began.wait(5)
-            fs.close()
-
-    class Announced:
-        """The mutex, which says that the other thread is about to wait for it."""
-
-        def __enter__(self) -> None:
-            fs._lock.mutex = mutex
-            began.set()
-            mutex.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            mutex.release()
-
-    closing, mutex = Thread(target=close, daemon=True), fs._lock.mutex
-    closing.start()
-    assert holds.wait(5)
-    fs._lock.mutex = Announced()  # pyright: ignore[reportAttributeAccessIssue] # only once
-    inner = fs.savepoint()
-    closing.join(5)
+    with closed_meanwhile(fs):
+        inner = fs.savepoint()
     assert (outer.is_open, inner.is_open) == (False, True)
     fs.write("file", "inner")
     assert inner.changed
@@ -478,22 +493,11 @@ def test_a_savepoint_that_ends_while_another_thread_closes_says_so(
     end: Callable[[Savepoint], None],
 ) -> None:
     fs = InMemoryFilesystem()
-    savepoint, holds = fs.savepoint(), Event()
+    savepoint = fs.savepoint()
     fs.write("file", "")
-
-    def close() -> None:
-        with fs._lock.mutex:
-            holds.set()
-            time.sleep(0.1)  # until the other thread waits for the mutex
-            fs.close()
-
-    closing = Thread(target=close, daemon=True)
-    closing.start()
-    assert holds.wait(5)
     expected = nullcontext() if end is Savepoint.abandon else pytest.raises(SavepointError)
-    with expected:
+    with closed_meanwhile(fs), expected:
         end(savepoint)
-    closing.join(5)
     assert not fs.exists("file")
 
 
