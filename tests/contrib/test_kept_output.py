@@ -121,7 +121,7 @@ def test_output_that_is_shown_whole_is_not_kept(workspace: Workspace):
 
 
 def test_what_a_timed_out_command_printed_is_kept(workspace: Workspace):
-    told = workspace.script(f"{LONG}; exec sleep 600", timeout_seconds=1)
+    told = workspace.script(f"{LONG}; exec sleep 600", timeout_seconds=5)
     assert "timed out" in told
     assert workspace.fs.read_bytes(FILE).content == WHOLE.encode()
 

@@ -15,7 +15,7 @@ from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
 
-WAIT = 10  # for what comes at once
+WAIT = 60  # for what comes at once
 
 
 @dataclass(frozen=True)

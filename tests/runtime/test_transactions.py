@@ -182,7 +182,7 @@ def test_it_can_be_used_for_one_block_after_the_other(fs: BaseFilesystem, sessio
     assert session[Note].latest() == Note("second")
     writer = threading.Thread(target=fs.write, args=("d.txt", "4"), daemon=True)
     writer.start()
-    writer.join(5)
+    writer.join(60)
     assert fs.exists("d.txt"), "nobody holds the lock any more"
 
 

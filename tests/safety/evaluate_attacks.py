@@ -33,7 +33,7 @@ from weakincentives.filesystem import HostFilesystem
 
 MAX_GROWTH = 50 * 1024**2
 MAX_SECONDS = 6.0
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until a process that was stopped must be gone; only a failure waits so long."""
 _BEAT = 0.02
 _STEADY = 25  # beats

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-WAIT = 30.0
+WAIT = 60.0
 """Seconds after which a test that waits has failed; nothing takes that long."""
 
 

@@ -131,7 +131,7 @@ def test_what_drips_in_is_not_waited_for_longer_than_allowed(
 @each_adapter
 def test_a_failure_that_drips_in_is_told_by_its_status(kind: str):
     pieces = endless(response(REFUSED, "content-length: 100000"), b"no", pause=0.01)
-    error = failure(pieces, kind, timeout=0.2)
+    error = failure(pieces, kind, timeout=2.0)  # the status must be in time
     assert (type(error), error.status) == (InvalidRequestError, 400)
     assert "'no" in str(error)
 

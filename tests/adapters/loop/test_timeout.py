@@ -27,7 +27,7 @@ from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import Deadline, DeadlineExceededError, PromptExecuted
 from weakincentives.runtime.session import Session
 
-_PATIENCE = 30.0  # seconds; only a test that fails waits so long
+_PATIENCE = 60.0  # seconds; only a test that fails waits so long
 
 
 class Silent(ProviderAdapter):

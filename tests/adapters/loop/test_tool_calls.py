@@ -22,7 +22,7 @@ from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import Budget, BudgetExceededError, ToolInvoked
 from weakincentives.runtime.session import Session
 
-_PATIENCE = 30.0  # seconds; only a test that fails waits so long
+_PATIENCE = 60.0  # seconds; only a test that fails waits so long
 
 Handler = Callable[..., ToolResult[Any]]
 

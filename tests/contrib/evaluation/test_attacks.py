@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.safety import evaluate_attacks as attacks
-from tests.safety.escapes import SECRET
+from tests.safety.escapes import LONG, SECRET
 from tests.safety.hostile_code import ESCAPES, HOGS, REACHED, STOLEN
 from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
 
@@ -17,17 +17,19 @@ NOT_IN_CPYTHON = {
 """Ways to internals that end before them in CPython too; all others show that the code works."""
 LIMITS = EvalLimits(max_seconds=1.0)
 """Short, because most hogs use all of it; `evaluate_attacks` gives them five seconds."""
+PATIENT = EvalLimits(max_seconds=LONG)
+"""For what ends by itself, on a busy machine too."""
 
 
 def check_hog(arena: attacks.Arena, name: str, idle: list[str]) -> None:
     result, cost = attacks.measure(arena, HOGS[name])
-    assert cost.seconds < attacks.MAX_SECONDS
+    assert cost.seconds < LONG
     assert cost.growth < attacks.MAX_GROWTH
     assert cost.beats > 0 or cost.seconds < 1, "the call held the interpreter"
     assert max(map(len, (result.stdout, result.stderr, result.value_repr or ""))) < 5_000
     assert sum(map(len, result.globals.values())) <= LIMITS.max_globals_length
     attacks.await_idle(idle)
-    with_time = Evaluator(arena.evaluator.engine)
+    with_time = Evaluator(arena.evaluator.engine, limits=PATIENT)
     assert with_time.evaluate(EvalParams("6 * 7"), arena.workspace).value_repr == "42"
 
 
@@ -54,7 +56,7 @@ def test_nothing_gets_out(engine: str) -> None:
     """In CPython the code reaches all internals that it tries, and still gets nothing outside."""
     reached: set[str] = set()
     got: dict[str, str] = {}
-    with attacks.open_arena(engine) as arena:
+    with attacks.open_arena(engine, limits=PATIENT) as arena:
         for name, code in ESCAPES.items():
             result = arena.run(code)
             got |= {name: loot} if (loot := arena.find_loot(result)) else {}

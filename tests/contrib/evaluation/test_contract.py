@@ -204,12 +204,12 @@ def test_a_lone_surrogate_in_a_file_call_is_an_error_of_the_code(run: Run) -> No
 
 
 def test_code_that_takes_too_long_is_stopped(run: Run) -> None:
-    run.evaluator = Evaluator(run.evaluator.engine, limits=EvalLimits(max_seconds=0.3))
+    run.evaluator = Evaluator(run.evaluator.engine, limits=EvalLimits(max_seconds=2.0))
     result = run.fail("print('started')\nwhile True:\n    pass")
     assert result.value is not None
     assert result.value.timed_out
     assert result.value.stdout == "started\n"
-    assert "0.3 seconds" in result.message
+    assert "2 seconds" in result.message
     assert run("1 + 1").value_repr == "2"
 
 

@@ -7,6 +7,8 @@ process: every mutant gets the suite that should catch it, the sound backend get
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.filesystem.mutants import broad, capable, read, search, write
 from tests.filesystem.mutants.mounts import MOUNT_MUTANTS
 from tests.filesystem.mutants.mutant import Mutant
@@ -240,10 +242,6 @@ MUTANTS = (
     *UNDO_MUTANTS,
     *MOUNT_MUTANTS,
 )
-# nothing here is slow, so short timeouts do
-entries._CLOCK_RESOLUTION = 0.1
-savepoints._THREAD_TIMEOUT = 3
-
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(
     Mutant(HostFilesystem if suite is suites.SpecialFileTests else Memory, suite, "")
@@ -274,6 +272,13 @@ class Hooks:
     """The hooks of the suites, for any of the backends above."""
 
     backend: type[BaseFilesystem]
+
+    @pytest.fixture(autouse=True)
+    def impatience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wait in vain no longer than it takes to see that: most of these tests must fail."""
+        monkeypatch.setattr(entries, "_CLOCK_RESOLUTION", 0.1)
+        if self.backend is not Memory:
+            monkeypatch.setattr(savepoints, "_THREAD_TIMEOUT", 3)
 
     def make_filesystem(self, tmp_path: Path) -> BaseFilesystem:
         return self.make_limited(tmp_path, None)
