@@ -16,6 +16,7 @@ import pytest
 from tests.adapters.anthropic import server as anthropic
 from tests.adapters.chat_server import Server, says, serving
 from tests.cli.workplace import FIXED, Script, Wink, edit, shell, write
+from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
 from weakincentives.adapters.messages import load_messages
 from weakincentives.cli.runs import (
@@ -325,9 +326,9 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(
     """Kill a run at random moments, and continue it until all files are written."""
     random = Random(16)
     options = ("--workspace", project, "--sandbox", "local", "--json", "--model")
-    wanted, done = {f"{number}.txt" for number in range(40)}, set[str]()
+    wanted, done = {f"{number}.txt" for number in range(KILLS * 2)}, set[str]()
     half = "echo half > {0}; echo more > {0}.tmp; rm {0}.tmp; echo new > {0}"
-    for _ in range(20):
+    for _ in range(KILLS):
         steps = [
             random.choice([write(each), shell("sh", "-c", half.format(each))])
             if each not in found(copies())
@@ -354,7 +355,7 @@ def test_no_save_of_the_user_is_lost_in_a_run_that_is_killed_again_and_again(
     wink: Wink, project: Path, script: Script, copies: Copies
 ):
     """Save files in the copy before and after kills at random moments, and continue."""
-    random, saves, number = Random(ROUNDS), dict[str, str](), 0
+    random, saves, number = Random(KILLS), dict[str, str](), 0
     options = ("--workspace", project, "--sandbox", "local", "--json", "--model")
     done = wink("run", "begin", *options, script(write("0.txt"), "Done."))
     assert done.code == 3, done.err
@@ -370,7 +371,7 @@ def test_no_save_of_the_user_is_lost_in_a_run_that_is_killed_again_and_again(
         saves[path] = f"save {len(saves)} {random.random()}\n"
         (place / "workspace" / path).write_text(saves[path])
 
-    for number in range(1, ROUNDS):
+    for number in range(1, KILLS):
         names = [f"{number}-{each}.txt" for each in range(6)]
         steps = [
             random.choice([write(each), shell("sh", "-c", f"echo half > {each}; echo x > {each}")])
@@ -387,7 +388,7 @@ def test_no_save_of_the_user_is_lost_in_a_run_that_is_killed_again_and_again(
         assert found == saves
 
 
-ROUNDS = 12
+KILLS = size(7, 20)
 
 
 def found(copies: list[Path]) -> set[str]:

@@ -34,7 +34,7 @@ from weakincentives.filesystem.testing import (
 )
 from weakincentives.posix.rooted import RootedDirectory
 
-OPERATIONS = size(40_000, 1_000_000)
+OPERATIONS = size(16_000, 1_000_000)
 SEED = 0
 SHARES = 4  # so that several processes can take part
 MACHINE = settings(

@@ -25,7 +25,7 @@ from weakincentives.errors import WinkError
 from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
 NOBODY = 65534
-CHOSEN = size(20, 10_000)
+CHOSEN = size(10, 10_000)
 
 
 class Stage:

@@ -22,7 +22,7 @@ from weakincentives.contrib.review import Review, WorkingCopy, open_copy, workin
 from weakincentives.errors import WinkError
 from weakincentives.posix import RESERVED_PREFIX, fault_hook
 
-ROUNDS = int(os.environ.get("WINK_ROUNDS", size(40, 2_000)))
+ROUNDS = int(os.environ.get("WINK_ROUNDS", size(20, 2_000)))
 FIRST = int(os.environ.get("WINK_SEED", "0"))
 SIZES = [1, 1, 1, 8_000]
 APPLIED, REFUSED, FAILED = 0, 3, 4

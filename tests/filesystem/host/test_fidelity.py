@@ -19,7 +19,7 @@ from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import HostFilesystem, HostMount
 from weakincentives.gitstore.repository import Repository
 
-TREES = size(400, 10_000)
+TREES = size(240, 10_000)
 BATCHES = 4
 NOBODY = 65_534
 
@@ -91,7 +91,7 @@ def restored(first: int, count: int, work: Path, environment: dict[str, str], *u
     assert seen["defects"] == []
     assert seen["trees"] == count
     assert seen["entries"] > 10 * count
-    assert len(seen["ways"]) == 7
+    assert len(seen["ways"]) >= size(5, 7)
 
 
 def git(store: Path, environment: dict[str, str], *arguments: str) -> str:
@@ -257,7 +257,7 @@ def digest_of(path: Path) -> str:
 
 @pytest.mark.slow
 def test_a_tree_deeper_than_any_path_comes_back(fs: HostFilesystem, directory: Path) -> None:
-    levels, segment = 1_500, "n" * 20
+    levels, segment = size(500, 1_500), "n" * 20
     make_deep(Path(fs.root), segment, levels)
     kept = fs.snapshot()
     subprocess.run(["rm", "-rf", f"{fs.root}/{segment}"], check=True)
