@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.filesystem.mutants.table import KILLERS
 from tests.sandbox.container_image import build_test_image, remove_test_image
-from tests.sizes import set_long
+from tests.sizes import set_long, size
 from weakincentives.sandbox import PodmanSandboxConfig
 
 # a busy machine is slow, and that is no fault of the code: there is no deadline anywhere
@@ -41,9 +42,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests: a long one that begins last is waited for by idle workers."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the slow tests: a long one that begins last is waited for by idle workers.
+
+    In the short run a double of a backend gets the tests that a mutant fails.
+    """
+    left_out = [each for each in items if _is_left_out(each)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [each for each in items if not _is_left_out(each)]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    if size(short=False, long=True) or item.get_closest_marker("double") is None:
+        return False
+    return item.name.partition("[")[0] not in KILLERS
 
 
 @pytest.hookimpl(wrapper=True)

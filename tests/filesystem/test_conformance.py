@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,
     BaseFilesystem,
@@ -154,6 +156,7 @@ class TestExclusiveHost(Undo):
         return HostFilesystem(filled.root, read_only=True)
 
 
+@pytest.mark.double
 class TestMock(FilesystemProtocolTests, TextTests, EventTests, TransferTests, IgnoreFileTests):
     def make_filesystem(self, tmp_path: Path) -> MockFilesystem:
         return MockFilesystem()
@@ -167,8 +170,8 @@ EXAMPLES: list[str] = re.findall(
 EXAMPLE = {"__name__": __name__}
 for example in EXAMPLES[:3]:
     exec(compile(example, PAGE, "exec"), EXAMPLE)
-TestExample = EXAMPLE["TestDict"]
-TestUndoableExample = EXAMPLE["TestUndoableDict"]
+TestExample = pytest.mark.double(EXAMPLE["TestDict"])
+TestUndoableExample = pytest.mark.double(EXAMPLE["TestUndoableDict"])
 
 
 class TestExampleAndIgnoreFiles(IgnoreFileTests):
@@ -197,6 +200,7 @@ for _method in (
     setattr(Plain, _method, _delegate(_method))
 
 
+@pytest.mark.double
 class TestPlain(FilesystemProtocolTests, SnapshotTests, ArchiveTests):
     """The protocol suites need nothing beyond the protocol."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.safety.places import ROOT
 from tests.sizes import size
 
-ROUNDS = size(200, 2_000)
+ROUNDS = size(40, 2_000)
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ class TestContainer(
         self.container.call("batch", changes=[{"op": "pipe", "path": path}])
 
 
+@pytest.mark.double
 class TestDirectoryOfContainer(
     FilesystemProtocolTests, SavepointTests, SnapshotTests, ArchiveTests
 ):

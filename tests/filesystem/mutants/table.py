@@ -242,6 +242,8 @@ MUTANTS = (
     *UNDO_MUTANTS,
     *MOUNT_MUTANTS,
 )
+KILLERS = {each.killer.partition("[")[0] for each in MUTANTS}
+"""The tests that some mutant fails, and that it takes to tell a wrong backend from a right one."""
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(
     Mutant(HostFilesystem if suite is suites.SpecialFileTests else Memory, suite, "")
