@@ -43,7 +43,11 @@ BY_VERSION = (
     "tests/adapters/loop",
     "tests/posix",
     "tests/prompt",
-    "tests/runtime",
+    "tests/runtime/session/test_dump.py",
+    "tests/runtime/session/test_session.py",
+    "tests/runtime/test_interrupts.py",
+    "tests/runtime/test_parallel_sessions.py",
+    "tests/runtime/test_transactions.py",
     "tests/sandbox/test_local.py",
     "tests/test_public_names.py",
     "tests/test_serde.py",
@@ -51,30 +55,27 @@ BY_VERSION = (
 """What depends on the version of Python: types at run time, forks and threads, its library."""
 
 BY_WHEEL = (
-    # commands, and the files that they need: the demo's project, the page, the advice on extras
-    "tests/cli/test_debug.py",
-    "tests/cli/test_demo.py",
+    # commands and the page, with the advice on extras; tests/test_distribution.py runs the demo
     "tests/cli/test_doctor.py",
     "tests/cli/test_main.py",
-    "tests/cli/test_run.py",
     "tests/debug/test_export.py",
     "tests/debug/test_routes.py",
     # modules that are started as programs by their path, and read other modules as text
-    "tests/contrib/digest",
-    "tests/contrib/evaluation",
+    "tests/contrib/digest/test_outline.py",
+    "tests/contrib/evaluation/test_contract.py",
+    "tests/contrib/evaluation/test_workers.py",
     "tests/sandbox/test_supervisor.py",
     # disks, archives and git as the standard library reaches them
     "tests/filesystem/archive/test_archive.py",
-    "tests/filesystem/host",
+    "tests/filesystem/host/test_filesystem.py",
+    "tests/filesystem/host/test_store.py",
     # event loops, threads and signals together
     "tests/mcp/test_calls.py",
     "tests/mcp/test_http.py",
     "tests/mcp/test_stdio.py",
     "tests/mcp/test_workspace.py",
-    "tests/integrations/test_mcp_section.py",
     # what users copy from the documents
     "tests/test_docs.py",
-    "tests/test_examples.py",
 )
 """What may fail only where the wheel is installed. Everything else imports the same modules as
 the quick tests do, and those run on every Python in CI."""
