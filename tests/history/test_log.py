@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sizes import size
 from weakincentives.history.log import MAX_PAYLOAD, LogError, Record, RecordLog
 from weakincentives.posix import fault_hook
 
@@ -89,12 +90,12 @@ def test_a_torn_end_of_any_length_is_cut(path: Path) -> None:
     write(path, b"one", b"two")
     whole = path.read_bytes()
     last = offsets(path)[1]
-    for size in range(last, len(whole)):
-        path.write_bytes(whole[:size])
+    for length in range(last, len(whole)):
+        path.write_bytes(whole[:length])
         records, problem = read(path)
         assert records == [(1, b"one")]
-        assert (problem is None) == (size == last)
-        assert problem is None or f"the last {size - last} bytes" in problem
+        assert (problem is None) == (length == last)
+        assert problem is None or f"the last {length - last} bytes" in problem
         assert write(path, b"again") == [2]
         assert read(path) == ([(1, b"one"), (2, b"again")], None)
 
@@ -171,7 +172,7 @@ def test_two_processes_give_every_number_once(path: Path) -> None:
 def test_writers_that_are_killed_anywhere_lose_nothing_they_knew(path: Path) -> None:
     choice = random.Random(3)
     records: list[tuple[int, bytes]] = []
-    for _ in range(40):
+    for _ in range(size(12, 40)):
         known = kill_a_writer(path, choice.randrange(1, 30))
         records, _ = read(path)
         assert [number for number, _ in records] == list(range(1, len(records) + 1))
@@ -226,8 +227,8 @@ def test_an_append_that_fails_changes_nothing_and_keeps_no_lock(
 def test_a_creator_that_was_killed_leaves_a_file_that_can_be_used(path: Path) -> None:
     write(path)
     whole = path.read_bytes()
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
         assert write(path, b"one") == [1]
         assert read(path) == ([(1, b"one")], None)
 
