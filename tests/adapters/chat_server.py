@@ -163,7 +163,7 @@ def never_ends(data: bytes) -> Answer:
 
 def is_silent(handler: Handler) -> None:
     """Never answer."""
-    handler.server_state.stopped.wait(10)
+    handler.server_state.stopped.wait(60)
     handler.close_connection = True
 
 

@@ -290,7 +290,7 @@ def test_who_opens_a_directory_waits_until_it_has_been_removed(tmp_path: Path) -
     def hook(point: str) -> None:
         if point == "gitdir.removing" and not removing.is_set():
             removing.set()
-            opening.wait(30)
+            opening.wait(60)
 
     def remove() -> None:
         with fault_hook(hook):
@@ -302,11 +302,11 @@ def test_who_opens_a_directory_waits_until_it_has_been_removed(tmp_path: Path) -
 
     remover = threading.Thread(target=remove)
     remover.start()
-    assert removing.wait(30)
+    assert removing.wait(60)
     opener = threading.Thread(target=open_again)
     opener.start()
-    remover.join(30)
-    opener.join(30)
+    remover.join(60)
+    opener.join(60)
     assert [each.marker.root for each in opened] == ["/w"]
     assert (path / gitdir.MARKER).exists()
 

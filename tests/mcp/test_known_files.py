@@ -60,7 +60,7 @@ def test_what_changed_is_shown_even_if_no_state_has_what_was_read(root: Path) ->
         """Takes the state at the start when the user has saved the file."""
 
         def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-            saved.wait(30)
+            saved.wait(60)
             return super().snapshot(tag=tag)
 
     async def work() -> None:

@@ -343,7 +343,7 @@ def test_an_edit_holds_the_write_lock_from_its_read_to_its_write(
         return apply_edits(text, edits, room=room)
 
     def edit_second() -> None:
-        assert first_has_read.wait(10)
+        assert first_has_read.wait(60)
         edit_file(EditFileParams("a", "two", "TWO"), context)
         second_is_done.set()
 
