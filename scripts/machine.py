@@ -163,9 +163,7 @@ def _candidates() -> Iterator[tuple[tuple[int, int], Path]]:
     """Yield the files named like a Python 3.11 or newer, those on PATH first."""
     on_path = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
     for directory in (*on_path, *_version_managers()):
-        if not directory.is_dir():
-            continue
-        for path in sorted(directory.iterdir()):
+        for path in _entries(directory):
             named = re.fullmatch(r"python3\.(\d+)", path.name)
             if named and int(named[1]) >= OLDEST[1]:
                 yield (3, int(named[1])), path
@@ -182,4 +180,17 @@ def _version_managers() -> Iterator[Path]:
         Path("/opt/python"),
     )
     for directory in homes:
-        yield from sorted(directory.glob("*/bin"))
+        for version in _entries(directory):
+            yield version / "bin"
+
+
+def _entries(directory: Path) -> list[Path]:
+    """Return what is in `directory`, in order: nothing where it is missing or closed."""
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        # often the variables of another user, kept by su or sudo
+        print(f"{directory} is left out: {error.strerror}", file=sys.stderr, flush=True)
+        return []

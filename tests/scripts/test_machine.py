@@ -51,6 +51,25 @@ def test_a_shim_that_fails_does_not_hide_the_real_one(
     assert [each.executable for each in found] == ["/real"]
 
 
+@pytest.mark.parametrize("variable", ["PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"])
+def test_a_place_that_cannot_be_read_is_left_out_with_a_sentence(
+    variable: str,
+    only_on_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    pretender(only_on_path / "python3.99", "echo '[3, 99, \"/x\", true, true]'")
+    loop = tmp_path / "loop"  # a closed directory is open to root
+    loop.symlink_to("loop")
+    closed = f"{loop}:{only_on_path}" if variable == "PATH" else str(loop)
+    monkeypatch.setenv(variable, closed)
+    assert (3, 99) in {each.version for each in other_interpreters((3, 11))}
+    err = capsys.readouterr().err
+    assert err.startswith(str(loop))
+    assert err.endswith(" is left out: Too many levels of symbolic links\n")
+
+
 def test_a_version_is_tested_once_and_the_running_one_not_again(only_on_path: Path):
     pretender(only_on_path / "python3.98", "echo '[3, 98, \"/first\", true, true]'")
     pretender(only_on_path / "python3.99", "echo '[3, 98, \"/second\", true, true]'")
