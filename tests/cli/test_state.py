@@ -66,7 +66,7 @@ def test_a_directory_that_others_could_enter_is_closed():
     assert runs_directory().parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@pytest.mark.root
 def test_the_directory_of_another_user_is_refused():
     runs_directory().mkdir(parents=True)
     os.chown(runs_directory().parent, 12345, 12345)
@@ -139,7 +139,7 @@ def test_a_directory_that_is_not_a_run_is_not_found():
     assert list_places() == [runs_directory() / "deadbeef"]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@pytest.mark.root
 def test_a_copy_of_another_user_is_not_found(project: Path):
     copy = working_copy(project)
     os.chown(copy.place, 12345, 12345)

@@ -297,7 +297,7 @@ def test_a_link_as_default_directory_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.root
 def test_a_default_directory_of_another_user_is_refused(
     memory: InMemoryFilesystem, temporary: Path
 ) -> None:

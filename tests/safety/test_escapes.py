@@ -1,7 +1,6 @@
 """No known way out of a sandbox works, for root and for an ordinary user."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_every_escape_is_stopped_in_a_container() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(os.getuid() != 0, reason="an ordinary user cannot do all of it anyway")
+@pytest.mark.root
 def test_an_escape_works_where_nothing_stops_it() -> None:
     harmful = {each.name for each in escapes.ESCAPES} - NOT_HARMFUL_ALONE
     assert attempt_all("bare host") == dict.fromkeys(harmful, "possible")
@@ -53,7 +52,7 @@ def test_an_escape_works_where_nothing_stops_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("default_image")
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+@pytest.mark.root
 def test_nobody_gets_out_either() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.safety.escapes", "--as-nobody"],
@@ -69,7 +68,7 @@ def test_nobody_gets_out_either() -> None:
         assert {cells[each] for each in sandboxes} == {"stopped"}, name
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root keeps capabilities in plain bubblewrap")
+@pytest.mark.root
 def test_plain_bubblewrap_lets_root_remount_and_ours_does_not(tmp_path: Path) -> None:
     """What `--unshare-all` alone leaves open, on a directory of our own."""
     program = find_bubblewrap()

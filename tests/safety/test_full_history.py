@@ -22,7 +22,10 @@ from weakincentives.runtime import checkpoint, rollback_to, transaction
 from weakincentives.runtime.checkpoints import SessionFile
 from weakincentives.runtime.session import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning"),
+    pytest.mark.root,
+]
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REST = "rest"
@@ -41,12 +44,12 @@ def fill_up(directory: Path) -> None:
 
 
 @contextmanager
-def small(directory: Path, part: str, size: str) -> Iterator[Stage | None]:
-    """Yield a stage of which one part is a small disk, if we may mount one."""
+def small(directory: Path, part: str, size: str) -> Iterator[Stage]:
+    """Yield a stage of which one part is a small disk."""
     path = directory / part
     path.mkdir(exist_ok=True)
-    with mounted(path, size=size) as done:
-        yield Stage(directory) if done else None
+    with mounted(path, size=size):
+        yield Stage(directory)
 
 
 def cause_of(error: BaseException | None) -> int | None:
@@ -69,8 +72,6 @@ def fails(fs: HostFilesystem, stage: Stage, operation: str, before: State) -> No
 @pytest.mark.parametrize("operation", ["restore", "import"])
 def test_no_room_where_the_files_are(light_directory: Path, operation: str) -> None:
     with small(light_directory, "workspace", "384k") as stage:
-        if stage is None:
-            return
         fill_up(stage.root)
         with stage.opened() as fs:
             fails(fs, stage, operation, state_of(stage.root))
@@ -85,8 +86,6 @@ def test_what_writes_elsewhere_needs_no_room_where_the_files_are(
     light_directory: Path, operation: str
 ) -> None:
     with small(light_directory, "workspace", "384k") as stage:
-        if stage is None:
-            return
         fill_up(stage.root)
         before = state_of(stage.root)
         with stage.opened() as fs:
@@ -97,8 +96,6 @@ def test_what_writes_elsewhere_needs_no_room_where_the_files_are(
 @pytest.mark.parametrize("operation", ["snapshot", "import"])
 def test_no_room_in_the_store(light_directory: Path, operation: str) -> None:
     with small(light_directory, "store", "512k") as stage:
-        if stage is None:
-            return
         kept = stage.listed()
         fill_up(stage.store)
         with stage.opened() as fs:
@@ -116,13 +113,12 @@ def is_at(path: bytes, names: list[str]) -> bool:
 
 
 @contextmanager
-def full(directory: Path) -> Iterator[Stage | None]:
+def full(directory: Path) -> Iterator[Stage]:
     """Yield a stage whose store has no room for the present state, which nobody has kept."""
     with small(directory, "store", "512k") as stage:
-        if stage is not None:
-            (stage.root / "only two").write_bytes(b"changed since")
-            (stage.root / "new since").symlink_to("nowhere")
-            fill_up(stage.store)
+        (stage.root / "only two").write_bytes(b"changed since")
+        (stage.root / "new since").symlink_to("nowhere")
+        fill_up(stage.store)
         yield stage
 
 
@@ -130,8 +126,6 @@ def test_a_restore_needs_no_room_in_the_store(
     light_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with full(light_directory) as stage:
-        if stage is None:
-            return
         kept, told = stage.listed(), []
         with stage.opened() as fs:
             fs.subscribe(told.append)
@@ -153,8 +147,6 @@ def test_a_restore_can_be_undone_without_room_if_the_state_is_kept_already(
     light_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small(light_directory, "store", "512k") as stage:
-        if stage is None:
-            return
         fill_up(stage.store)
         told = []
         with stage.opened() as fs:
@@ -172,8 +164,6 @@ def test_some_paths_come_back_without_room(
     light_directory: Path, limits: Limits, change: bool
 ) -> None:
     with small(light_directory, "store", "512k") as stage:
-        if stage is None:
-            return
         if change:
             (stage.root / "only two").write_bytes(b"changed since")
             (stage.root / "new since").symlink_to("nowhere")
@@ -192,8 +182,6 @@ def test_some_paths_come_back_without_room(
 @pytest.mark.parametrize("point", ["change.changing", "change.removed", "change.exchanged"])
 def test_some_paths_are_brought_back_by_the_next_process(light_directory: Path, point: str) -> None:
     with full(light_directory) as stage:
-        if stage is None:
-            return
         paths = ["changed", "new", "gone", "d"]
         with stage.opened() as fs:
             assert is_killed_at(point, lambda: fs.restore(stage.kept["one"], paths=paths))
@@ -225,8 +213,6 @@ def test_a_restore_that_fails_without_room_ends_in_one_state(
 ) -> None:
     """The way back needs no room: what was displaced is still there."""
     with full(light_directory) as stage:
-        if stage is None:
-            return
         before, failed = state_of(stage.root), []
 
         def fail_once(reached: str) -> None:
@@ -248,8 +234,6 @@ def test_a_disk_that_fails_for_good_leaves_the_rollback_to_the_next_process(
     light_directory: Path,
 ) -> None:
     with full(light_directory) as stage:
-        if stage is None:
-            return
         before, seen = state_of(stage.root), []
 
         def fail(reached: str) -> None:
@@ -273,8 +257,6 @@ def test_a_savepoint_that_could_not_be_rolled_back_any_more_prevents_a_restore(
     light_directory: Path,
 ) -> None:
     with full(light_directory) as stage:
-        if stage is None:
-            return
         before = state_of(stage.root)
         with stage.opened() as fs:
             point = fs.savepoint()
@@ -290,8 +272,6 @@ def test_a_savepoint_with_a_restore_in_it_is_rolled_back_without_room(
     light_directory: Path,
 ) -> None:
     with small(light_directory, "store", "512k") as stage:
-        if stage is None:
-            return
         (stage.root / "only two").write_bytes(b"changed since")
         before = state_of(stage.root)
         with stage.opened() as fs:
@@ -306,8 +286,6 @@ def test_a_savepoint_with_a_restore_in_it_is_rolled_back_without_room(
 @pytest.mark.parametrize("how", ["rollback_to", "transaction", "session file"])
 def test_session_and_files_go_back_without_room(light_directory: Path, how: str) -> None:
     with small(light_directory, "store", "768k") as stage:
-        if stage is None:
-            return
         session = Session()
         with stage.opened() as fs:
             kept, before = checkpoint(session, fs), state_of(stage.root)
@@ -331,8 +309,6 @@ def test_session_and_files_go_back_without_room(light_directory: Path, how: str)
 
 def test_no_room_for_an_archive(light_directory: Path) -> None:
     with small(light_directory, "exports", "64k") as stage:
-        if stage is None:
-            return
         fill_up(stage.exports)
         archive = stage.target.read_bytes()
         with stage.opened() as fs:
@@ -351,9 +327,7 @@ def test_a_store_that_fills_up_keeps_all_and_room_can_be_made(
     path.mkdir()
     root.mkdir()
     choice = random.Random(size)
-    with mounted(path, size=f"{size}k") as done, HostFilesystem(root, git_dir=path) as fs:
-        if not done:
-            return
+    with mounted(path, size=f"{size}k"), HostFilesystem(root, git_dir=path) as fs:
         (root / "keep").write_bytes(choice.randbytes(10_000))
         kept, states = [fs.snapshot()], [state_of(root)]
         with pytest.raises(SnapshotError):
@@ -377,9 +351,7 @@ def test_the_latest_snapshots_can_be_forgotten_where_no_byte_is_free(light_direc
     path.mkdir()
     root.mkdir()
     choice = random.Random(1)
-    with mounted(path, size="256k") as done, HostFilesystem(root, git_dir=path) as fs:
-        if not done:
-            return
+    with mounted(path, size="256k"), HostFilesystem(root, git_dir=path) as fs:
         kept = [fs.snapshot()]
         with pytest.raises(SnapshotError):
             while True:
@@ -408,9 +380,7 @@ POINTS = [
 @pytest.mark.parametrize("point", POINTS)
 def test_a_disk_that_fills_up_half_way(light_directory: Path, operation: str, point: str) -> None:
     """Somebody else takes every byte that becomes free, at any moment."""
-    with mounted(light_directory, size="1536k") as done:
-        if not done:
-            return
+    with mounted(light_directory, size="1536k"):
         stage = Stage(light_directory)
         seen: list[str] = []
 
@@ -434,8 +404,6 @@ def test_a_disk_that_fills_up_half_way(light_directory: Path, operation: str, po
 @pytest.mark.parametrize("part", ["store", "workspace"])
 def test_what_was_decided_is_finished_without_room(light_directory: Path, part: str) -> None:
     with small(light_directory, part, "512k") as stage:
-        if stage is None:
-            return
         with stage.opened() as fs:
             assert is_killed_at("change.exchanged", lambda: OPERATIONS["restore"](fs, stage))
         assert is_open(stage)

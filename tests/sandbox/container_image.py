@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -27,24 +29,52 @@ _SKIPPED = {"test", "idlelib", "lib2to3", "ensurepip", "pydoc_data"}
 _SKIPPED |= {"dist-packages", "site-packages", "config-3.11-x86_64-linux-gnu"}
 
 
-def require_engine(program: str = "podman") -> None:
+def require_program(program: str) -> None:
     """Skip the test where a program is missing; fail where everything has to be there."""
     if shutil.which(program) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{program} is not installed, and CI is set")
-        pytest.skip(f"{program} is not installed: what depends on it is not tested")
+        _give_up(f"{program} is not installed")
+
+
+def require_engine() -> None:
+    """Skip the test where this user can run no container; fail where everything has to be there."""
+    require_program("podman")
+    if problem := _problem_of_engine():
+        _give_up(f"podman runs no container for this user: {problem}")
 
 
 def build_test_image() -> PodmanSandboxConfig:
     """Return a configuration with the test image; make the image if it is not there."""
     require_engine()
+    return PodmanSandboxConfig(image=TAG)
+
+
+@cache
+def _problem_of_engine() -> str:
+    """Import the test image and run it; return what the engine says where that fails.
+
+    It can be installed and of no use: an ordinary user needs further programs, and numbers of
+    users in `/etc/subuid`.
+    """
     with _lock_path().open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # other workers want the same image
         known = subprocess.run(["podman", "image", "exists", TAG], check=False)
-        if known.returncode:
-            command = ["podman", "import", "--quiet", "-", TAG]
-            subprocess.run(command, input=_archive(), check=True, capture_output=True)
-    return PodmanSandboxConfig(image=TAG)
+        command = ["podman", "import", "--quiet", "-", TAG]
+        if known.returncode and (problem := _problem_of(command, _archive())):
+            return problem
+    runtime = ("--runtime", "runc") if shutil.which("runc") else ()
+    return _problem_of(["podman", *runtime, "run", "--rm", "--network", "none", TAG, "true"])
+
+
+def _problem_of(command: list[str], data: bytes = b"") -> str:
+    done = subprocess.run(command, input=data, capture_output=True, check=False)
+    said = done.stderr.decode(errors="replace").strip()
+    return (said or f"exit code {done.returncode}") if done.returncode else ""
+
+
+def _give_up(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}, and CI is set")
+    pytest.skip(f"{reason}: what depends on it is not tested")
 
 
 def remove_test_image() -> None:

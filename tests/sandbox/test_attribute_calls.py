@@ -21,11 +21,14 @@ from weakincentives.sandbox import LandlockSandbox
 NOBODY = 65534
 
 
-@pytest.fixture(params=[None, NOBODY], ids=["own user", "nobody"])
+@pytest.fixture(
+    params=[
+        pytest.param(os.getuid(), id="own user"),
+        pytest.param(NOBODY, id="nobody", marks=pytest.mark.root),
+    ]
+)
 def user(request: pytest.FixtureRequest) -> int:
-    if request.param is not None and os.getuid() != 0:
-        pytest.skip("only root can become another user")
-    return request.param or os.getuid()
+    return request.param
 
 
 @pytest.fixture

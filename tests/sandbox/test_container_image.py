@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.container_image import require_engine
+from tests.sandbox.container_image import require_engine, require_program
 from weakincentives.sandbox import (
     PackageMirror,
     PodmanSandbox,
@@ -187,10 +187,10 @@ def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run debootstrap")
+@pytest.mark.root
 def test_an_image_of_packages_runs_commands(tmp_path: Path) -> None:
     require_engine()
-    require_engine("debootstrap")
+    require_program("debootstrap")
     build_image(TAG, packages=[*DEFAULT_PACKAGES, "python3-pytest"])
     (tmp_path / "test_it.py").write_text("def test_it():\n    import ssl\n")
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'it'\nversion = '1'\n")

@@ -213,16 +213,14 @@ def check_server(key: str, servers: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
-@pytest.mark.parametrize("user", [None, NOBODY])
+@pytest.mark.parametrize("user", [None, pytest.param(NOBODY, marks=pytest.mark.root)])
 def test_no_command_finds_a_key(kind: str, user: int | None, home: Path):
-    if user is not None and os.getuid() != 0:
-        pytest.skip("only root can become another user")
     key, found, servers = search_in(kind, home, user=user)
     assert found == [{}, {}]
     check_server(key, servers)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the images of an ordinary user are in their home")
+@pytest.mark.root  # the images of an ordinary user are in their home
 def test_no_command_in_a_container_finds_a_key(home: Path, podman: PodmanSandboxConfig):
     config = json.dumps({"image": podman.image, "runtime": podman.runtime})
     _, found, _ = search_in("podman", home, config=config)

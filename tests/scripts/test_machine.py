@@ -102,13 +102,14 @@ def test_a_missing_program_is_not_installed_unless_asked_for(only_on_path: Path,
     assert not (tmp_path / "ran").exists()
 
 
-needs_root_on_debian = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/etc/debian_version").exists(),
-    reason="packages are installed as root on Debian only",
-)
+@pytest.fixture
+def as_root_on_debian(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not Path("/etc/debian_version").exists():
+        pytest.skip("packages are installed on Debian only")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-@needs_root_on_debian
+@pytest.mark.usefixtures("as_root_on_debian")
 def test_what_is_missing_is_installed_by_one_command(only_on_path: Path, tmp_path: Path):
     pretender(only_on_path / "apt-get", f'echo "$@" >> {tmp_path}/ran')
     pretender(only_on_path / "present", "exit 0")
@@ -118,7 +119,7 @@ def test_what_is_missing_is_installed_by_one_command(only_on_path: Path, tmp_pat
     assert installed == ["-qq install --yes --no-remove --no-install-recommends first third"]
 
 
-@needs_root_on_debian
+@pytest.mark.usefixtures("as_root_on_debian")
 def test_nothing_is_run_where_nothing_is_missing(only_on_path: Path, tmp_path: Path):
     pretender(only_on_path / "apt-get", f": > {tmp_path}/ran")
     pretender(only_on_path / "present", "exit 0")
@@ -126,7 +127,7 @@ def test_nothing_is_run_where_nothing_is_missing(only_on_path: Path, tmp_path: P
     assert not (tmp_path / "ran").exists()
 
 
-@needs_root_on_debian
+@pytest.mark.usefixtures("as_root_on_debian")
 def test_a_failed_installation_is_reported_and_the_task_goes_on(
     only_on_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+from tests.root import is_root
 from tests.safety.person.evidence import find_problems, find_save
 from tests.safety.person.moments import CHANGING, Action, Ending, Moments, free_disk, run
 from tests.safety.person.operations import Operation
@@ -149,7 +150,7 @@ def _place(operation: Operation, plan: Plan) -> Iterator[Path]:
     """Make a directory with the project in it; on a small disk if it is to be filled."""
     with ExitStack() as stack:
         place = stack.enter_context(temporary(light=True))
-        if plan.fault == "full":
+        if plan.fault == "full" and is_root():  # nobody else can mount
             stack.enter_context(mounted(place, _SMALL_DISK))
         root = place / "root"
         root.mkdir()
