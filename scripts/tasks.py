@@ -80,6 +80,14 @@ BY_WHEEL = (
 """What may fail only where the wheel is installed. Everything else imports the same modules as
 the quick tests do, and those run on every Python in CI."""
 
+BY_USER = (
+    "tests/cli",
+    "tests/contrib/review",
+    "tests/filesystem",
+    "tests/sandbox",
+)
+"""What may do something else for an ordinary user: owners, closed directories, namespaces."""
+
 # tests wait for containers, browsers and timeouts half of the time: one worker more than processors
 _WORKERS = str((os.cpu_count() or 1) + 1)
 
@@ -158,6 +166,8 @@ def test(_: Sequence[str]) -> None:
                     made[interpreter].result().install("--no-deps", "--force-reinstall", built)
                 _test_version(made[interpreter], interpreter, (*BY_VERSION, *BY_WHEEL))
             _test_litellm(litellm)
+            if os.geteuid() == 0:
+                _test_as_ordinary_user(tools)
         finally:
             background.shutdown(cancel_futures=True)
 
@@ -350,6 +360,15 @@ def _test_litellm(made: Future[Environment]) -> None:
         tools = made.result()
     with step("tests, LiteLLM"):
         printed = output_of([tools.program("python"), "-m", "pytest", "tests/litellm"])
+    print(printed.rstrip().rpartition("\n")[2], flush=True)
+
+
+def _test_as_ordinary_user(tools: Environment) -> None:
+    """Run once more what the rights of the user can change; root has run the rest as well."""
+    python = tools.program("python")
+    tests = ("-m", "not slow and not root", "-p", "no:cacheprovider", "-n", _WORKERS, *BY_USER)
+    with step("tests, ordinary user"):
+        printed = output_of([python, "-m", "scripts.ordinary_user", python, "-m", "pytest", *tests])
     print(printed.rstrip().rpartition("\n")[2], flush=True)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.filesystem.mutants.table import KILLERS
-from tests.root import skip_without_root
+from tests.root import is_root
 from tests.sandbox.container_image import build_test_image, remove_test_image
 from tests.sizes import set_long, size
 from weakincentives.sandbox import PodmanSandboxConfig
@@ -46,10 +46,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the slow tests: a long one that begins last is waited for by idle workers.
 
-    In the short run a double of a backend gets the tests that a mutant fails. What needs root is
-    skipped for everybody else.
+    In the short run a double of a backend gets the tests that a mutant fails.
     """
-    skip_without_root(items)
     left_out = [each for each in items if _is_left_out(each)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -61,6 +59,12 @@ def _is_left_out(item: pytest.Item) -> bool:
     if size(short=False, long=True) or item.get_closest_marker("double") is None:
         return False
     return item.name.partition("[")[0] not in KILLERS
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let an ordinary user skip the tests that need root."""
+    if item.get_closest_marker("root") and not is_root():
+        item.add_marker(pytest.mark.skip(reason="needs root"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.steps import ROOT
-from tests import root
+from tests import conftest
 
 _MARK = "mark.root"
 
@@ -41,17 +41,18 @@ def test_the_list_is_that_of_the_marked_tests(monkeypatch: pytest.MonkeyPatch):
     assert _listed() == _marked()
 
 
-def test_only_the_marked_are_skipped_and_only_by_others(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_root", "reasons"), [(False, ["needs root"]), (True, [])])
+def test_the_marked_are_skipped_unless_we_are_root(
+    is_root: bool,
+    reasons: list[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    def skipped(is_root: bool, *marks: str) -> list[str]:
-        monkeypatch.setattr(root, "is_root", lambda: is_root)
-        item = pytest.Function.from_parent(request.node.parent, name="x", callobj=lambda: None)
+    monkeypatch.setattr(conftest, "is_root", lambda: is_root)
+    parent = request.node.parent
+    for marks, expected in ((["root", "slow"], reasons), (["slow"], [])):
+        item = pytest.Function.from_parent(parent, name="x", callobj=lambda: None)
         for mark in marks:
             item.add_marker(mark)
-        root.skip_without_root([item])
-        return [mark.kwargs["reason"] for mark in item.iter_markers("skip")]
-
-    assert skipped(False, "root", "slow") == ["needs root"]
-    assert skipped(False, "slow") == []
-    assert skipped(True, "root") == []
+        conftest.pytest_itemcollected(item)
+        assert [mark.kwargs["reason"] for mark in item.iter_markers("skip")] == expected
