@@ -24,6 +24,8 @@ _FILES = ("package.json", "package-lock.json")
 _ADVICE = "install it with python -m scripts.node_packages, which needs npm and its registry"
 _PROGRAMS = {"npm": "npm"}
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+# npm tries each of hundreds of packages three times, and waits for up to a minute in between
+_IMPATIENT = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
 
 
 def offer_node_packages() -> None:
@@ -57,7 +59,7 @@ def _install() -> None:
     for name in _FILES:
         shutil.copy(_PINS / name, _INSTALLED / name)
     # not `npm ci`, which refuses a lock without the builds for other operating systems
-    output_of(["npm", "install", "--prefix", _INSTALLED, *_QUIET])
+    output_of(["npm", "install", "--prefix", _INSTALLED, *_QUIET, *_IMPATIENT])
     _stamp().write_text(_fingerprint())
 
 
