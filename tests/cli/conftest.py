@@ -30,6 +30,12 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def home_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no path of a test be shown as below `~`, wherever temporary files are."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
 def copies(tmp_path: Path) -> Callable[[], list[Path]]:
     """Return what finds the working copies that there are."""
     runs = tmp_path / "places" / "state" / "wink" / "runs"

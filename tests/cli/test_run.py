@@ -267,6 +267,7 @@ def test_what_a_model_says_cannot_move_the_cursor(wink: Wink, project: Path, scr
 # --- the dump ---
 
 
+@pytest.mark.usefixtures("home_elsewhere")
 def test_the_dump_has_the_session_and_the_files(
     wink: Wink, project: Path, script: Script, tmp_path: Path
 ):

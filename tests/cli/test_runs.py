@@ -127,6 +127,7 @@ def test_half_a_copy_is_incomplete(finish: Finish):
 # --- the list ---
 
 
+@pytest.mark.usefixtures("home_elsewhere")
 def test_the_list_has_id_state_date_size_directory_and_task(
     wink: Wink, finish: Finish, project: Path
 ):
