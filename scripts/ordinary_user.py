@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def main(command: Sequence[str]) -> int:
 
 
 @contextmanager
-def _home() -> Iterator[Path]:
+def _home() -> Generator[Path]:
     memory = Path("/dev/shm")
     light = memory.is_dir() and shutil.disk_usage(memory).free > 4e9
     with tempfile.TemporaryDirectory(prefix="wink-", dir=memory if light else "/tmp") as directory:
