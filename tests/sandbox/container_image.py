@@ -62,7 +62,9 @@ def _problem_of_engine() -> str:
         if known.returncode and (problem := _problem_of(command, _archive())):
             return problem
     runtime = ("--runtime", "runc") if shutil.which("runc") else ()
-    return _problem_of(["podman", *runtime, "run", "--rm", "--network", "none", TAG, "true"])
+    owner = ("--userns", "keep-id") if os.geteuid() else ()  # the workspace is theirs inside too
+    run = ("run", "--rm", "--network", "none", *owner, TAG, "true")
+    return _problem_of(["podman", *runtime, *run])
 
 
 def _problem_of(command: list[str], data: bytes = b"") -> str:
