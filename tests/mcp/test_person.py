@@ -1,6 +1,6 @@
 """A person who saves a file while a call runs in place: the save is at its path, or had back."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def append(path: Path) -> None:
         file.write(MINE)
 
 
-SAVES = [rename_over, truncate, append]
+SAVES: Sequence[Callable[[Path], None]] = [rename_over, truncate, append]
 
 
 class Person:
