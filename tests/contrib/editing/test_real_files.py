@@ -11,13 +11,14 @@ from weakincentives.contrib.tools.editing import Edit, apply_edits
 from weakincentives.contrib.tools.editing.sanitize import is_placeholder
 from weakincentives.contrib.tools.patching import plan_patch
 
-LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+# that of a system is often without its larger half, so the packages are read as well
+LIBRARIES = {Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib")}
 _SAID = re.compile("code|same|rest of|omitted|unchanged")
 
 
 def remarks() -> Iterator[tuple[list[str], int]]:
     """Yield the lines of real files that would be placeholders in another place."""
-    for path in sorted(LIBRARY.rglob("*.py")):
+    for path in sorted({each for library in LIBRARIES for each in library.rglob("*.py")}):
         lines = path.read_bytes().decode("utf-8", "replace").split("\n")
         telling = (number for number, line in enumerate(lines) if _SAID.search(line))
         yield from ((lines, number) for number in telling if is_placeholder(lines[number]))

@@ -46,6 +46,7 @@ _READING = frozenset(
         *("lstat", "open", "pread", "read", "readlink", "scandir", "sendfile", "stat", "write"),
     }
 )
+_GROWING = ("copy_file_range", "sendfile", "setxattr", "write")
 _RENAME = "_renameat2"  # by ctypes, and not in os
 _ACT, _DONE, _RESULT = b"?", b"!", b"="
 _MAX_RESULT = 60_000
@@ -61,6 +62,7 @@ class Moments:
     place: Path
     names: list[str] = field(default_factory=list[str])
     _is_open: bool = False
+    _is_full: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _busy: set[int] = field(default_factory=set[int])
 
@@ -76,6 +78,8 @@ class Moments:
                 self.names.append(name)
                 for action in actions:
                     self._do(action)
+                if self._is_full and name.startswith(_GROWING):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 self._busy.discard(this)
 
@@ -117,7 +121,7 @@ class Moments:
         elif self.place.is_mount():
             fill_disk(self.place)
         else:  # we may not mount a small one
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._is_full = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,9 @@ WAYS: dict[str, Callable[[Person], Iterator[None]]] = {
 def make_repository(root: Path) -> None:
     """Make the project a repository with one commit."""
     _git(root, "init", "-q", "-b", "main")
+    # those who commit in it need not have told git who they are
+    _git(root, "config", "user.name", "x")
+    _git(root, "config", "user.email", "x@example.org")
     _git(root, "add", "-A")
     _git(root, "commit", "-qm", "first")
 
