@@ -1,25 +1,37 @@
 """Run a command as an ordinary user: `python -m scripts.ordinary_user COMMAND`, started by root.
 
-The user has a number and no name, no groups, and a home that is removed afterwards. It may only
-read the project. Where that, or the Python, is in a directory that is closed to others, such as
-`/root`, the command sees an empty, open one instead, with nothing but the two in it.
+The user has a number and no name, no groups, and a home that is removed afterwards, when all of
+the user's processes are ended. The user may only read the project. Where that, or the Python, is in
+a directory that is closed to others, such as `/root`, the command sees an empty, open one instead,
+with nothing but the two in it.
 """
 
 import os
+import pwd
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scripts.steps import ROOT
 
-_USER = 54_321
-"""Of nobody: systems give such numbers neither to people nor to services."""
+_NUMBERS = range(20_000, 30_000)
+"""Systems rarely give one of these to a person or a service; two runs at once take two."""
+
+
+def _free_number() -> int:
+    taken = {each.pw_uid for each in pwd.getpwall()}
+    free = [number for number in _NUMBERS if number not in taken]
+    return free[os.getpid() % len(free)]
+
+
+_USER = _free_number()
 
 
 def main(command: Sequence[str]) -> int:
@@ -45,7 +57,20 @@ def _home() -> Generator[Path]:
         for made in (home, home / "tmp"):
             made.mkdir(mode=0o700)
             os.chown(made, _USER, _USER)
-        yield home
+        try:
+            yield home
+        finally:
+            _end_processes()
+            # and its locks, outside of every home
+            Path(f"/dev/shm/libpod_rootless_lock_{_USER}").unlink(missing_ok=True)
+
+
+def _end_processes() -> None:
+    """End what the user still runs: podman leaves a process for the next of its commands."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if f"\nUid:\t{_USER}\t" in (process / "status").read_text():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _environment(home: Path) -> Mapping[str, str]:

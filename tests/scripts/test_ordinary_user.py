@@ -66,6 +66,12 @@ def test_what_is_closed_beside_it_stays_closed(project: Path):
     assert done.stdout.split() == ["project"]
 
 
+def test_no_process_of_the_user_is_left(project: Path):
+    done = run(project, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
+    status = Path("/proc", done.stdout.strip(), "status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+
+
 def test_the_code_of_the_command_is_ours(project: Path):
     assert run(project, "sh", "-c", "exit 3").returncode == 3
 
