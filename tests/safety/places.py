@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from unittest import mock
 
-from weakincentives.filesystem import BaseFilesystem, HostFilesystem
+from weakincentives.filesystem import DEFAULT_LIMITS, BaseFilesystem, HostFilesystem, Limits
 from weakincentives.posix import RESERVED_PREFIX, rooted
 
 Opener = Literal["openat2", "steps"]
@@ -60,12 +60,14 @@ def fingerprint(path: Path) -> Fingerprint:
     return found
 
 
-def opened(root: Path, opener: Opener, *, cross_mounts: bool = False) -> HostFilesystem:
+def opened(
+    root: Path, opener: Opener, *, cross_mounts: bool = False, limits: Limits = DEFAULT_LIMITS
+) -> HostFilesystem:
     """Open a workspace as on a kernel with, or without, `openat2`."""
     if opener == "openat2":
-        return HostFilesystem(root, cross_mounts=cross_mounts)
+        return HostFilesystem(root, cross_mounts=cross_mounts, limits=limits)
     with mock.patch.object(rooted, "_kernel_has_openat2", return_value=False):
-        return HostFilesystem(root, cross_mounts=cross_mounts)
+        return HostFilesystem(root, cross_mounts=cross_mounts, limits=limits)
 
 
 def visible(fs: BaseFilesystem) -> dict[str, bytes | str | None]:

@@ -65,9 +65,11 @@ def test_a_kill_at_any_moment_leaves_old_or_new_and_the_next_works(
     assert seen["defects"] == []
     assert seen["rounds"] == ROUNDS
     assert seen["leftovers"] > 0
-    assert len(seen["stages"]) >= 5
     both = {"restore": 2, "import": 2, "export": 2}
-    assert len(seen["outcomes"]) == both.get(operation, 1)
+    assert 1 <= len(seen["outcomes"]) <= both.get(operation, 1)
+    if size(short=False, long=True):  # few kills may all come at the same few moments
+        assert len(seen["stages"]) >= 5
+        assert len(seen["outcomes"]) == both.get(operation, 1)
 
 
 @pytest.mark.slow

@@ -12,12 +12,9 @@ from tests.safety.kill_loop import SCENARIOS
 from tests.safety.places import ROOT
 from tests.sizes import size
 
-ROUNDS = dict.fromkeys(SCENARIOS, size(10, 1_000)) | dict.fromkeys(
-    ("write", "append"), size(25, 1_000)
-)
-
 # where most of the time goes into hidden names, so that some kills hit one
 IN_THE_MIDDLE = {"write", "append", "create", "tree"}
+ROUNDS = dict.fromkeys(SCENARIOS, size(10, 1_000)) | dict.fromkeys(IN_THE_MIDDLE, size(25, 1_000))
 
 
 @pytest.mark.slow

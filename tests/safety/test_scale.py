@@ -84,7 +84,8 @@ def test_a_deep_tree_can_be_used_searched_copied_and_removed(
     light_directory: Path, opener: Opener
 ) -> None:
     path = deep_tree(light_directory, DEEP[opener])
-    with opened(light_directory, opener) as fs:
+    patient = Limits(max_search_seconds=600, max_read_seconds=600)
+    with opened(light_directory, opener, limits=patient) as fs:
         assert [entry.name for entry in fs.list(path)] == ["f"]
         assert fs.read(f"{path}/f").content == "needle\n"
         assert [match.path for match in fs.glob("**/f")] == [f"{path}/f"]
