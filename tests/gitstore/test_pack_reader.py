@@ -1,5 +1,6 @@
 """Packs: git reads ours, we read git's, and damage is always reported."""
 
+import errno
 import hashlib
 import os
 import random
@@ -9,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -127,6 +129,13 @@ def test_every_object_is_found_and_no_other(tmp_path: Path) -> None:
         assert pack.offset_of(hashlib.sha1(b"not %d" % number).digest()) is None
     assert pack.offset_of(b"\0" * 20) is None
     assert pack.offset_of(b"\xff" * 20) is None
+
+
+def test_a_pack_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pack = Pack(write_pack(tmp_path, [("blob", b"a")]))
+    monkeypatch.setattr(os, "pread", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(PackError, match=f"cannot be read at 12: '{pack.name}'"):
+        pack.read(12)
 
 
 def test_bytes_that_look_like_an_id_across_two_are_not_taken_for_one() -> None:

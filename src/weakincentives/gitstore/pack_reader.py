@@ -420,8 +420,8 @@ class Pack(PackReader):
         data, indexed = written[1] if written else b"", self._written
         if written is None:
             data, indexed = _read_index(index, found.st_size)
-        # not a method of this object: in a cycle, it would not be closed at once
-        super().__init__(partial(_read_file, self._descriptor), found.st_size, data, index.name)
+        read = partial(_read_file, self._descriptor, self.name)  # a method would make a cycle
+        super().__init__(read, found.st_size, data, index.name)
         self.is_suspect: bool = self._written > indexed and not self._has_checksum()
 
     def has_changed(self) -> bool:
@@ -445,11 +445,11 @@ class Pack(PackReader):
         return digest.digest() == self.checksum
 
 
-def _read_file(descriptor: int, offset: int, size: int) -> bytes:
+def _read_file(descriptor: int, name: str, offset: int, size: int) -> bytes:
     try:
         return os.pread(descriptor, size, offset)
     except OSError as error:
-        raise PackError(f"Pack cannot be read at {offset}: {error}") from error
+        raise PackError(f"Pack cannot be read at {offset}: {name!r}: {error}") from error
 
 
 def _open_file(path: Path) -> tuple[int, os.stat_result]:
