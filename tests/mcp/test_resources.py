@@ -69,7 +69,7 @@ def test_diffs_and_the_log_are_resources(tmp_path: Path) -> None:
         assert "read_text_file failed" in log
         templates = (await client.list_resource_templates()).resource_templates
         assert {each.name for each in templates} == {"file", "diff"}
-        with pytest.raises(MCPError, match="no checkpoint"):
+        with pytest.raises(MCPError, match="Unknown checkpoint"):
             await client.read_resource("wink://diff/nothing")
 
     run(tmp_path / "w", work)

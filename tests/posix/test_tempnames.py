@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,13 @@ NAMING = "from weakincentives.posix import paths as l; print(l.temporary_name(),
 
 
 @pytest.fixture(autouse=True)
-def forget() -> None:
-    paths._namespace.cache_clear()
-    paths._own_prefix.cache_clear()
+def forget() -> Iterator[None]:
+    """Leave nothing of a test to the next one, of this file or of another."""
+    for forgotten in (paths._namespace, paths._own_prefix):
+        forgotten.cache_clear()
+    yield
+    for forgotten in (paths._namespace, paths._own_prefix):
+        forgotten.cache_clear()
 
 
 def named(pid: object, start: object, namespace: str | None = None) -> str:

@@ -520,7 +520,7 @@ def test_nothing_forgets_the_snapshot_of_an_open_transaction(
         fs.write("a", "2")
         other = fs if isinstance(fs, InMemoryFilesystem) else HostFilesystem(tmp_path)
         other.history.prune(keep=0)
-        with pytest.raises(SnapshotError, match="needed to roll back"):
+        with pytest.raises(SnapshotError, match=r"Cannot delete snapshot .* an open"):
             other.history.forget(*other.history.list())
         if isinstance(fs, HostFilesystem):
             fs.history.gc()

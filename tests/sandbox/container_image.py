@@ -63,7 +63,9 @@ def _problem_of_engine() -> str:
             return problem
     runtime = ("--runtime", "runc") if shutil.which("runc") else ()
     owner = ("--userns", "keep-id") if os.geteuid() else ()  # the workspace is theirs inside too
-    run = ("run", "--rm", "--network", "none", *owner, TAG, "true")
+    # the defaults of podman may be above what a process of this host may have
+    limits = ("--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256")
+    run = ("run", "--rm", "--network", "none", *limits, *owner, TAG, "true")
     return _problem_of(["podman", *runtime, *run])
 
 
