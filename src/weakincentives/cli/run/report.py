@@ -196,7 +196,7 @@ class Report:
                 is_silent=self._is_silent,
                 can_reply=can_reply,
                 wanted=wanted,
-                is_kept=bool(result.displaced or result.saved),
+                is_kept=bool(result.displaced or result.saved or result.timeline_error),
             )
             resolution = decision.resolve(action)
             state = None if resolution.reply is None else review.state

@@ -32,7 +32,7 @@ from weakincentives.history import (
 )
 from weakincentives.history.log import LogError
 from weakincentives.history.store import HistoryStore, StepObjects
-from weakincentives.posix import CloseOnExit, no_time_limit
+from weakincentives.posix import CloseOnExit, display_paths, no_time_limit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import (
     ConversationStarted,
@@ -268,13 +268,22 @@ class SessionRecorder(CloseOnExit):
         return bool(unsubscribe)
 
     def _record_saved(self, changes: Sequence[PathChange]) -> None:
-        """Record what a person saved where a call has just replaced it, before the call."""
+        """Record what a person saved where a call has just replaced it, before the call.
+
+        Raises:
+            OSError: It is not recorded, so the filesystem must keep it.
+        """
         self._wait()
+        if self._files is None:  # nobody knows what the files were
+            raise OSError(self.problem)
         with self._lock:
-            saved = [] if self._files is None else self._files.find_saved(changes)
+            saved = self._files.find_saved(changes)
         if saved:
+            paths = tuple(each.path for each in saved)
             self._record("files", "saved by the user during a call", {}, saved)
-            self.saved[self._last + 1] = tuple(each.path for each in saved)
+            if self.problem is not None:
+                raise OSError(f"{self.problem}; the user saved {display_paths(paths)}")
+            self.saved[self._last + 1] = paths
 
     def _mark(self, event: FilesystemEvent) -> None:
         self._wait()

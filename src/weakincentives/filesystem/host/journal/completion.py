@@ -87,6 +87,7 @@ class Completion:
         """What was left alone, and where the other versions are."""
         self._waiting: list[JournalDirectory] = []
         self.listeners: list[ChangeListener] = []
+        self._told: dict[tuple[str, int], list[ChangeListener]] = {}  # while another one fails
 
     # --- rollback ---
 
@@ -273,13 +274,18 @@ class Completion:
     def report(self, changes: Sequence[PathChange]) -> None:
         """Report what a restore outside of a savepoint changed; its content is stored."""
         try:
-            self._notify(changes)
+            self._notify(changes, ("", 0))
         except (OSError, SnapshotError) as error:
             _log.warning("Files were restored, but that could not be recorded: %s", error)
 
-    def _notify(self, changes: Sequence[PathChange]) -> None:
+    def _notify(self, changes: Sequence[PathChange], key: tuple[str, int]) -> None:
+        """Tell each listener once, also if another one fails and this is tried again."""
+        told = self._told.setdefault(key, []) if key[0] else []
         for listener in self.listeners if changes else ():
-            listener(changes)
+            if listener not in told:
+                listener(changes)
+                told.append(listener)
+        self._told.pop(key, None)
 
     def _is_reported(self, journal: JournalDirectory) -> bool:
         """Report the changes if that is wanted; return False if nobody listens."""
@@ -287,7 +293,7 @@ class Completion:
         if journal.has("reported") or (is_wanted and not self.listeners):
             return journal.has("reported")
         if is_wanted:
-            self._notify(_Collector(self, journal).collect())
+            self._notify(_Collector(self, journal).collect(), (journal.name, -1))
             journal.add(Record("reported"))
             return True
         held = journal.held_numbers()
@@ -324,7 +330,7 @@ class Completion:
         if late != record.after and self.listeners:
             opener = partial(_open_content, self.root, slot)
             change = PathChange(record.path, record.after, late, open_after=opener, by_call=False)
-            self._notify([change])
+            self._notify([change], (journal.name, record.number))
         elif late != record.after:
             self.keep(journal, record, "was written to while it was replaced")
         return True
