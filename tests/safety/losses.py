@@ -358,4 +358,15 @@ LOSSES = (
         "        rewritten = [each.path for each in planned]\n",
         "        rewritten = [each.path for each in edits]\n",
     ),
+    Loss(
+        30,
+        "a save that a full disk let nobody record was discarded as if it were",
+        (
+            "tests/runtime/timeline/test_recorder.py::"
+            "test_a_save_that_cannot_be_recorded_waits_for_who_continues",
+        ),
+        "runtime/timeline/recorder.py",
+        "            if self.problem is not None:\n                raise OSError(f",
+        "            if False:\n                raise OSError(f",
+    ),
 )

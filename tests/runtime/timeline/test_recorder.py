@@ -1,10 +1,13 @@
 """Recording a run: the conversation of every step is what the model saw."""
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 
 from tests.adapters.workers import prompt
+from tests.posix.forks import ends, in_a_child
 from weakincentives.adapters import (
     CancellationToken,
     Completion,
@@ -16,7 +19,7 @@ from weakincentives.adapters import (
 from weakincentives.adapters.messages import load_messages
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.reproducible import ReproducibleFiles
-from weakincentives.history import log
+from weakincentives.history import HistoryStore, log
 from weakincentives.posix import cancellable
 from weakincentives.runtime.events import CommandOutcome, ConversationStarted, ToolInvoked
 from weakincentives.runtime.session import Session
@@ -103,6 +106,37 @@ def test_what_a_person_saves_just_before_a_call_replaces_it_is_a_step_of_its_own
         assert [step.paths for step in saved] == [("a",)]  # not what git ignores
         assert timeline.files(saved[0].number).read("a").content == "mine"
         assert timeline.files(timeline.last).read("a").content == "new"
+
+
+def test_a_save_that_cannot_be_recorded_waits_for_who_continues(tmp_path: Path):
+    root, history = tmp_path / "root", tmp_path / "history"
+    root.mkdir()
+    (root / "a").write_text("old")
+
+    def work() -> None:
+        told: list[list[str]] = []
+        full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        with HostFilesystem(root, git_dir=history) as files:
+            stop = files.subscribe_changes(lambda found: told.append([each.path for each in found]))
+            with SessionRecorder(Session(), history, files) as recorder:
+                with patch.object(HistoryStore, "append", full):
+                    (root / "a").write_text("mine")
+                    files.write("a", "new")
+                    files.write("b", "")
+                assert "No space left" in str(recorder.problem)
+                assert told == [["a"], ["b"]]  # each once
+                stop()
+
+    assert ends(in_a_child(work)) == 0
+    with (
+        HostFilesystem(root, git_dir=history) as files,
+        SessionRecorder(Session(), history, files, at=1) as recorder,
+    ):
+        [(step, paths)] = recorder.saved.items()
+    with Timeline(history) as timeline:
+        assert paths == ("a",)
+        assert timeline.files(step - 1).read("a").content == "mine"
+        assert timeline.files(step).read("a").content == "new"
 
 
 def test_who_did_a_step_is_stored_with_it(tmp_path: Path):

@@ -352,7 +352,7 @@ class SessionRecorder(CloseOnExit):
         `is_stored` stores their whole tree.
         """
         objects = self._store.begin_objects()
-        files = ()
+        files, recorded = (), None if self._files is None else self._files.recorded
         try:
             if self._files is not None:
                 files = self._files.collect(objects, saved, is_stored=is_stored)
@@ -370,6 +370,10 @@ class SessionRecorder(CloseOnExit):
             except LogError as error:
                 _log.warning("A step is recorded without what takes most room: %s", error)
                 self._last = self._store_step(step, found, objects, _MAX_VALUE)
+        except BaseException:
+            if self._files is not None and recorded is not None:
+                self._files.recorded = recorded
+            raise
         finally:
             objects.close()
         self._parent, self._branch = self._last, None
