@@ -80,6 +80,7 @@ def test_each_command_has_a_port_of_its_own(sandbox: PodmanSandbox, port: int) -
 def test_a_container_that_is_started_again_has_the_network_too(
     sandbox: PodmanSandbox, port: int
 ) -> None:
+    sandbox.exec(["true"])
     first = sandbox.container_name
     assert first is not None
     subprocess.run(["podman", "kill", first], check=True, capture_output=True)

@@ -7,6 +7,7 @@ new copy gets the files of that step. All of them are in the directory of the ru
 
 import os
 import shlex
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,6 +60,8 @@ _RECORDED_SETTINGS = (
     "context_window",  # with the same model only
 )
 _MAX_TASK = 60  # characters
+_PATIENCE = 2.0  # seconds: what a run that was killed had just started holds its lock for a moment
+_INTERVAL = 0.02
 
 
 class EarlierRun:
@@ -83,10 +86,7 @@ class EarlierRun:
         Raises:
             ClickException: The run is still running, or there is no such step.
         """
-        if timeline.is_recording:
-            raise click.ClickException(
-                f"The run {run.name} is still running; continue it when it has ended"
-            )
+        _wait_until_ended(run, timeline)
         self._run = run
         self._timeline = timeline
         self._branch = branch
@@ -343,6 +343,16 @@ class EarlierRun:
             if step.kind != "start" or "run" in step.details:
                 return step.kind == "start"
         return False
+
+
+def _wait_until_ended(run: runs.RunFiles, timeline: Timeline) -> None:
+    end = time.monotonic() + _PATIENCE
+    while timeline.is_recording:
+        if time.monotonic() > end:
+            raise click.ClickException(
+                f"The run {run.name} is still running; continue it when it has ended"
+            )
+        time.sleep(_INTERVAL)
 
 
 def _offer_earlier(run: runs.RunFiles, timeline: Timeline, lost: int) -> str:
