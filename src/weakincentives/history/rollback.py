@@ -75,10 +75,10 @@ class Kept:
 class Rollback:
     """Rolls back, completes or finishes operations."""
 
-    def __init__(self, tree: LiveTree, area: str) -> None:
-        """Work in `tree`; `area` is the staging directory with the slots."""
+    def __init__(self, tree: LiveTree, area: str, probe: str = ".gitignore") -> None:
+        """Work in `tree`; `area` has the slots, and `probe` is a file in it that nobody writes."""
         self.tree = tree
-        self._area = area
+        self._probe = f"{area}/{probe}"
         self._stored: Mapping[str, EntryState] = MappingProxyType({})
         self._completes = False
         self.ours: Mapping[str, Collection[EntryState]] = MappingProxyType({})
@@ -137,9 +137,8 @@ class Rollback:
     @cached_property
     def _has_leases(self) -> bool:
         """Whether leases tell writers: some file systems grant none at all."""
-        probe = f"{self._area}/.gitignore"  # nobody writes to it
         with suppress(OSError):
-            parent, name = self.tree.open_parent(probe)
+            parent, name = self.tree.open_parent(self._probe)
             os.close(os.open(name, _PROBE_FLAGS, 0o600, dir_fd=parent))
             return has_writer_at((parent, name)) is False
         return False

@@ -209,7 +209,7 @@ class Completion:
 
     @contextmanager
     def _open_engine(self, journal: JournalDirectory) -> Generator[Rollback, None, None]:
-        engine = Rollback(self.tree, journal.name)
+        engine = Rollback(self.tree, journal.name, "probe")
         try:
             yield engine
         finally:
