@@ -6,14 +6,14 @@ which the person works. `recover` is what the next process does with the same di
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.safety.person.evidence import snapshot_contents
 from tests.safety.person.moments import Moments
 from tests.safety.person.project import FILES, FOLDERS, text
 from tests.safety.person.saves import Save
-from weakincentives.errors import WinkError
+from weakincentives.errors import SnapshotRestoreError, WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime import transaction
 from weakincentives.runtime.session import Session
@@ -150,12 +150,22 @@ def use_again(files: HostFilesystem) -> str:
 
 
 def regain_from_snapshots(place: Path, save: Save) -> str:
-    """Restore a path from the last snapshot that has a save."""
+    """Restore a path from the last snapshot that has a save, there or where a link led.
+
+    Where a directory above was replaced meanwhile, that is restored, as the error says.
+    """
     with host(place) as files:
         for snapshot in reversed(files.history.list()):
-            if save.is_in(files.view(snapshot)):
-                files.restore(snapshot, paths=[save.path])
-                return f"restored {snapshot}"
+            state = files.view(snapshot)
+            others = [replace(save, path=each.path) for each in state.glob("**/*.txt")]
+            for found in (save, *(others if save.token else ())):
+                if found.is_in(state):
+                    try:
+                        files.restore(snapshot, paths=[found.path])
+                    except SnapshotRestoreError as error:
+                        assert "is not a directory any more; restore" in str(error)
+                        files.restore(snapshot, paths=[found.path.partition("/")[0]])
+                    return f"restored {snapshot}"
     return "no snapshot has it"
 
 
