@@ -649,3 +649,15 @@ def test_a_hold_that_is_lost_is_released(fs: Undoable) -> None:
     del held
     with ThreadPoolExecutor(1) as pool:
         pool.submit(fs.write, "file", "next").result(5)
+
+
+def test_what_is_appended_to_what_a_rollback_displaces_is_kept(
+    host: HostFilesystem, root: Path
+) -> None:
+    host.write("file", "old")
+    savepoint = host.savepoint()
+    host.write("file", "agent\n")
+    with (root / "file").open("a") as opened:
+        savepoint.rollback()
+        opened.write("mine")
+    assert any("mine" in each.read_text() for each in root.glob("*") if each.is_file())

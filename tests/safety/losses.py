@@ -369,4 +369,15 @@ LOSSES = (
         "            if self.problem is not None:\n                raise OSError(f",
         "            if False:\n                raise OSError(f",
     ),
+    Loss(
+        31,
+        "a rollback took its own records for a file with a writer, and forgot who else was writing",
+        (
+            "tests/filesystem/test_savepoints.py::"
+            "test_what_is_appended_to_what_a_rollback_displaces_is_kept",
+        ),
+        "filesystem/host/journal/completion.py",
+        'Rollback(self.tree, journal.name, "probe")',
+        "Rollback(self.tree, journal.name)",
+    ),
 )
