@@ -1,12 +1,14 @@
 """Tools of MCP servers in a prompt: calls, results, transactions and the life of a server."""
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -316,6 +318,27 @@ def test_an_interrupt_ends_a_call_and_cancels_it_at_the_server(
     with pytest.raises(KeyboardInterrupt):
         run(raw, "hang", log=str(log))
     thread.join()
+    wait_until(lambda: bool(log.read_text()))
+    assert quoted(run(raw, "say", words="still here")) == "still here"
+
+
+def test_an_interrupt_just_as_a_call_starts_cancels_it_too(
+    raw: McpToolsSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = tmp_path / "log"
+    run(raw, "say", words="connected")
+    start = asyncio.run_coroutine_threadsafe
+
+    def interrupt(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> object:
+        started = start(work, loop)
+        wait_until(log.exists)
+        signal.raise_signal(signal.SIGINT)
+        return started
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "run_coroutine_threadsafe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(raw, "hang", log=str(log))
     wait_until(lambda: bool(log.read_text()))
     assert quoted(run(raw, "say", words="still here")) == "still here"
 

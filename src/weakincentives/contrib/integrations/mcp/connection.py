@@ -10,7 +10,7 @@ import time
 import weakref
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any, TypeVar, cast
@@ -51,6 +51,7 @@ from weakincentives.contrib.integrations.mcp.transport import (
     open_transport,
 )
 from weakincentives.errors import WinkError
+from weakincentives.posix import defer_interrupts
 from weakincentives.redaction import redact
 
 MAX_PAGES = 100
@@ -220,15 +221,19 @@ class _Worker:
         if self._is_closed or (self._thread is not None and not self._thread.is_alive()):
             work.close()
             raise _ClosedError("the connection is closed, or belongs to the parent process")
-        future = asyncio.run_coroutine_threadsafe(_limit(work, seconds), self._start())
+        loop = self._start()
         ends = time.monotonic() + seconds + _CANCEL_TIMEOUT
+        future: Future[T] | None = None
         try:
+            with defer_interrupts():  # one that came just after the start would not cancel it
+                future = asyncio.run_coroutine_threadsafe(_limit(work, seconds), loop)
             while not future.done():
                 wait([future], _POLL_INTERVAL)
                 if time.monotonic() > ends:  # a server that does not read delays the cancellation
                     raise TimeoutError
         except BaseException:
-            future.cancel()
+            if future is not None:
+                future.cancel()
             raise
         return future.result()
 
