@@ -14,8 +14,10 @@ import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
 from tests.sandbox.process_trees import Mark
+from weakincentives.contrib.review.records import find_record
 from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.posix import fault_hook
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import load_session
 from weakincentives.runtime.timeline import Timeline
@@ -135,6 +137,57 @@ def test_a_run_that_changes_nothing_leaves_nothing(
     done = run(wink, project, script("There is nothing to do."))
     assert (done.code, done.out, copies()) == (0, "There is nothing to do.\n", [])
     assert "Nothing was changed." in done.err
+
+
+def append_later(path: Path) -> Callable[[], bool]:
+    """Open a file; return what writes to it, and tells whether it is at its path."""
+    file = path.open("a")
+
+    def finish() -> bool:
+        with file:
+            file.write("# mine\n")
+        return path.exists() and path.read_text().endswith("# mine\n")
+
+    return finish
+
+
+def set_attribute(path: Path) -> Callable[[], bool]:
+    """Set an extended attribute; return what tells whether it is still there."""
+    os.setxattr(path, "user.mine", b"mine")
+    return lambda: path.exists() and os.getxattr(path, "user.mine") == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("begin", "fact"),
+    [
+        (append_later, "a program has calc.py open for writing"),
+        (set_attribute, "only the copy has the extended attributes of calc.py"),
+    ],
+)
+def test_a_run_that_changes_nothing_keeps_a_copy_in_which_somebody_works(
+    begin: Callable[[Path], Callable[[], bool]],
+    fact: str,
+    wink: Wink,
+    project: Path,
+    script: Script,
+    copies: Copies,
+):
+    works: list[Callable[[], bool]] = []
+
+    def work(_: str) -> None:
+        record = find_record(copies()[0]) if copies() else None
+        if not works and record and record.copy:
+            works.append(begin(copies()[0] / "workspace" / "calc.py"))
+
+    with fault_hook(work):
+        done = run(wink, project, script("There is nothing to do."))
+    [finish], [place] = works, copies()
+    assert finish()
+    assert done.code == 0
+    assert f"The working copy is kept: {fact}.\n  wink review {place.name} --discard" in done.err
+    assert f"kept: {place.name} (empty, " in wink("clean", "--yes").err
+    assert wink("review", place.name, "--discard").code == 0
+    assert copies() == []
 
 
 # --- how a run ends ---

@@ -377,7 +377,7 @@ def test_a_run_that_is_edited_after_the_list_was_printed_is_kept(finish: Finish,
     assert copies() == [place]
 
 
-@pytest.mark.parametrize("point", ["clean.checked", "clean.aside"])
+@pytest.mark.parametrize("point", ["clean.checked", "copy.aside"])
 def test_what_is_saved_at_the_last_moment_is_kept(
     wink: Wink, finish: Finish, copies: Copies, point: str
 ):
@@ -386,7 +386,7 @@ def test_what_is_saved_at_the_last_moment_is_kept(
     with mine.open("a") as file, fault_hook(lambda name: save(file, name == point)):
         done = wink("clean", "--yes")
     assert done.code == 1
-    assert f"{place.name} was not removed: it was changed meanwhile" in done.err
+    assert f"{place.name} was not removed: calc.py was changed meanwhile; try again" in done.err
     assert mine.read_text().endswith("mine\n")
     assert copies() == [place]
 
@@ -394,13 +394,27 @@ def test_what_is_saved_at_the_last_moment_is_kept(
 def save(file: TextIO, is_now: bool) -> None:
     if is_now:
         file.write("mine\n")
-        file.flush()
+        file.close()
+
+
+def test_a_copy_stays_while_a_program_has_one_of_its_files_open(
+    wink: Wink, finish: Finish, copies: Copies
+):
+    place = finish(code=0, options=["--apply"])
+    with (place / "workspace" / "calc.py").open("a") as file:
+        done = wink("clean", "--yes")
+        file.write("mine\n")
+    assert done.code == 1
+    fact = "a program has calc.py open for writing; try again"
+    assert f"{place.name} was not removed: {fact}" in done.err
+    assert (place / "workspace" / "calc.py").read_text().endswith("mine\n")
+    assert copies() == [place]
 
 
 def test_a_clean_that_is_killed_leaves_a_whole_copy_or_none(finish: Finish, wink: Wink):
     place = finish(code=0, options=["--apply"])
     before = tree(place / "workspace")
-    assert is_killed_at("clean.aside", lambda: main(["clean", "--yes"]))
+    assert is_killed_at("copy.aside", lambda: main(["clean", "--yes"]))
     assert not (place / "workspace").exists()
     assert states() == {place.name: "applied"}
     assert tree(place / "workspace") == before

@@ -380,4 +380,27 @@ LOSSES = (
         'Rollback(self.tree, journal.name, "probe")',
         "Rollback(self.tree, journal.name)",
     ),
+    Loss(
+        32,
+        "a run that changed nothing removed its copy, in which a program had a file open",
+        (
+            "tests/cli/test_run.py::"
+            "test_a_run_that_changes_nothing_keeps_a_copy_in_which_somebody_works",
+            "tests/cli/test_runs.py::test_a_copy_stays_while_a_program_has_one_of_its_files_open",
+        ),
+        "contrib/review/removal.py",
+        "            if stat.S_ISREG(found.st_mode) and has_writer_at(",
+        "            if stat.S_ISFIFO(found.st_mode) and has_writer_at(",
+    ),
+    Loss(
+        33,
+        "a run that changed nothing removed its copy with the attributes that a person had set",
+        (
+            "tests/cli/test_run.py::"
+            "test_a_run_that_changes_nothing_keeps_a_copy_in_which_somebody_works",
+        ),
+        "contrib/review/removal.py",
+        "        for path in sorted(find_attributes(aside) - attributes):\n",
+        "        for path in ():\n",
+    ),
 )

@@ -27,7 +27,6 @@ from weakincentives.cli.runs import (
     is_incomplete,
     measure,
     run_directory,
-    set_aside,
 )
 from weakincentives.cli.state import (
     calls_path,
@@ -38,11 +37,21 @@ from weakincentives.cli.state import (
 )
 from weakincentives.cli.terminal import confirm, describe_error, echo
 from weakincentives.cli.units import format_count, format_size, parse_duration, pick
-from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
-from weakincentives.contrib.review.copy import remove_copy, remove_place
+from weakincentives.contrib.review import (
+    CopyError,
+    CopyInUseError,
+    Review,
+    WorkingCopy,
+    open_copy,
+)
 from weakincentives.contrib.review.records import open_files, read_record, workspace_path
+from weakincentives.contrib.review.removal import (
+    find_attributes,
+    remove_copy,
+    remove_place,
+    remove_unused,
+)
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.base import is_tool_output
 from weakincentives.posix import display_paths, fault_point
 
 EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
@@ -104,11 +113,14 @@ def find_loss(run: status.Run) -> str:
                 waiting = without_parents(each.path for each in changes)
             return f"not decided: {display_paths(waiting)}" if waiting else ""
         edited, displaced = _find_edits(copy), read_record(run.place).displaced
+        marked = without_parents(find_attributes(copy.root))
     except (CopyError, WinkError, OSError) as error:
         files = workspace_path(run.place)
         return f"cannot be checked ({describe_error(error)}); its files are in {files}"
     if edited:
         return f"edited since the review: {display_paths(edited)}"
+    if marked:
+        return f"only the copy has the extended attributes of {display_paths(marked)}"
     if displaced:
         return f"what a command displaced; wink undo {run.id} {min(displaced)} restores it"
     return ""
@@ -311,10 +323,7 @@ def _remove_run(run: status.Run, loss: str) -> None:
 
 
 def _remove_files_of_copy(run: status.Run, loss: str) -> None:
-    """Remove the files of a copy unless somebody has changed them since the list was printed.
-
-    The last look comes after the copy has left its path: a save by its path is seen, or fails.
-    """
+    """Remove the files of a copy unless somebody has changed them since the list was printed."""
     if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
         return
     try:
@@ -323,16 +332,13 @@ def _remove_files_of_copy(run: status.Run, loss: str) -> None:
         _check_loss(run, loss)
         return
     with open_files(copy) as files:
-        before = files.snapshot(tag="before cleaning")
+        before, attributes = files.snapshot(tag="before cleaning"), find_attributes(copy.root)
         _check_loss(run, loss)
         fault_point("clean.checked")
-        with set_aside(run.place) as aside:
-            fault_point("clean.aside")
-            files.invalidate()
-            now = files.snapshot(tag="before cleaning")
-            if any(not is_tool_output(each) for each in files.compare(before, now)):
-                raise _changed_error()
-    remove_place(aside)
+        try:
+            remove_unused(copy, files, before, attributes=attributes)
+        except CopyInUseError as error:
+            raise click.ClickException(f"{error}; try again") from error
 
 
 def _check_loss(run: status.Run, loss: str) -> None:

@@ -34,7 +34,6 @@ from weakincentives.cli.state import (
 )
 from weakincentives.cli.terminal import shorten
 from weakincentives.contrib.review import Review
-from weakincentives.contrib.review.copy import remove_copy, remove_place
 from weakincentives.contrib.review.records import (
     RunRecord,
     find_record,
@@ -43,6 +42,7 @@ from weakincentives.contrib.review.records import (
     workspace_path,
     write_record,
 )
+from weakincentives.contrib.review.removal import remove_copy, remove_place, take_back
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import display_paths, is_locked
 from weakincentives.runtime.timeline import has_steps
@@ -56,7 +56,6 @@ MCP_MODEL = "mcp"
 _STEPS = "history"
 _BLOCK = 512  # bytes in which st_blocks counts
 _COPY = "copy-"
-_ASIDE = "aside"  # the files of a copy that is about to be removed
 _ID_LENGTH = 8
 _NAME = re.compile(r"[0-9a-f]{8}(?:-\d+)?")  # of a run, which may have been killed at once
 _MAX_COPIES = 1_000
@@ -156,31 +155,14 @@ def list_places() -> list[Path]:
     places: list[Path] = []
     for run in own_directories(runs_directory()):
         if _NAME.fullmatch(run.name) or is_copy(run):
-            places += map(_take_back, [run, *find_copies(run)])
+            copies = [run, *find_copies(run)]
+            if not is_locked(run):
+                for each in copies:
+                    take_back(each)  # a kill came while it was being removed
+            places += copies
     # anyone may use such a name in the temporary directory: only what has a record is a copy
     temporary = own_directories(Path(tempfile.gettempdir()), _TEMPORARY)
     return sorted([*places, *filter(is_copy, temporary)])
-
-
-@contextmanager
-def set_aside(place: Path) -> Generator[Path]:
-    """Move the files of a copy away from their path; after an error they are moved back."""
-    aside = place / _ASIDE
-    workspace_path(place).rename(aside)
-    try:
-        yield aside
-    except BaseException:
-        aside.rename(workspace_path(place))
-        raise
-
-
-def _take_back(place: Path) -> Path:
-    """Move the files of a copy back that a kill left aside."""
-    aside = place / _ASIDE
-    if aside.is_dir() and not is_locked(run_directory(place)):
-        with suppress(OSError):  # another process was faster
-            aside.rename(workspace_path(place))
-    return place
 
 
 def new_session_id() -> UUID:

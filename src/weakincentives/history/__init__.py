@@ -34,6 +34,7 @@ from weakincentives.history.entries import read_attributes as read_attributes
 from weakincentives.history.entries import read_state as read_state
 from weakincentives.history.entries import set_mode_at as set_mode_at
 from weakincentives.history.entries import stat_at as stat_at
+from weakincentives.history.entries import user_attributes as user_attributes
 from weakincentives.history.log import LogError as LogError
 from weakincentives.history.log import Record as Record
 from weakincentives.history.log import RecordLog as RecordLog

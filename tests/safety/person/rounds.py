@@ -121,8 +121,8 @@ def _judge(operation: Operation, place: Path, person: Person, endings: list[Endi
         where = find_save(person.root, save, lambda: operation.stored(place))
         outcome.counts[where] += 1
         if where == "lost" and save.way == "mmap" and not person.root.exists():
-            # docs/undo.md says it: nobody can tell that a mapping on a tmpfs was written, and a
-            # copy in which nothing else was changed is removed
+            # docs/undo.md says it: nobody can tell that a mapping on a tmpfs was written after it
+            # is closed, and a copy in which nothing else was changed is removed
             outcome.counts["unseen"] += 1
         elif where in ("lost", "hidden"):
             outcome.problems.append(f"{where}: {save.way} at {save.path}")

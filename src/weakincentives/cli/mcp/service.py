@@ -38,8 +38,8 @@ from weakincentives.cli.state import calls_path, history_path, state_directory
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import Review, WorkingCopy
-from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.review.records import Status
+from weakincentives.contrib.review.removal import remove_place
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (

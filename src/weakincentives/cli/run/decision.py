@@ -49,6 +49,7 @@ from weakincentives.contrib.review import (
     Committed,
     Conflict,
     ConflictError,
+    CopyInUseError,
     Kept,
     Review,
     commit_changes,
@@ -186,8 +187,10 @@ class Decision:
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
         is_removed = self._is_end and is_empty and not has_applied and not self._is_kept
-        if action.kind == "discard" or is_removed:
+        if action.kind == "discard":
             self._discard()
+        elif is_removed:
+            self._remove_unused()
         elif not is_empty:
             root = display_path(str(self._review.copy.root))
             self._print(f"Changes that are not offered stay in {root}.")
@@ -422,7 +425,7 @@ class Decision:
         if made.left_out or choice.paths is not None or self._review.applied:
             self._keep("The copy is kept.")
             return "branched-partly"
-        self._discard()
+        self._remove_unused()
         return "branched"
 
     def _print_commit(self, made: Committed, *, is_new_branch: bool) -> None:
@@ -460,16 +463,24 @@ class Decision:
             return "patched-partly"
         omitted = list(omission_lines(self._review))
         if not omitted:
-            self._discard()
+            self._remove_unused()
             return "patched"
         for line in omitted:
             self._print(line)
         self._keep("The copy is kept, because the patch leaves something out.")
         return "patched-partly"
 
-    def _discard(self) -> None:
+    def _discard(self, *, if_unused: bool = False) -> None:
         with self._show_activity("removing the working copy"):
-            self._review.discard()
+            self._review.discard(if_unused=if_unused)
+
+    def _remove_unused(self) -> None:
+        """Remove a copy that is no longer needed, unless somebody works in it."""
+        try:
+            self._discard(if_unused=True)
+        except CopyInUseError as error:
+            self._print(f"The working copy is kept: {error}.")
+            self._print(f"  {self._command('--discard')}  to remove it")
 
     def _show_activity(self, activity: str) -> AbstractContextManager[None]:
         return show_activity(activity, is_hidden=self._is_silent)

@@ -16,7 +16,7 @@ from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import open_timeline, print_problem, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count, shorten_home
-from weakincentives.contrib.review.copy import remove_place
+from weakincentives.contrib.review.removal import remove_place
 from weakincentives.debug import SnapshotStore, export_page
 from weakincentives.filesystem import HostFilesystem, SkippedEntry
 from weakincentives.filesystem.backend import export_state

@@ -20,8 +20,8 @@ from pathlib import Path
 from weakincentives.contrib.review import records
 from weakincentives.contrib.review.environments import Relocation, find_fixed_paths
 from weakincentives.contrib.review.original import open_original
+from weakincentives.contrib.review.removal import remove_copy
 from weakincentives.contrib.review.views import GIT
-from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     Content,
     FileStat,
@@ -42,16 +42,13 @@ from weakincentives.filesystem.host import (
 )
 from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.filesystem.reproducible import CompletedFilesystem
-from weakincentives.gitstore import Repository
 from weakincentives.history import LiveTree
 from weakincentives.posix import (
     OpenDescriptor,
     RootedDirectory,
     count_processors,
-    open_directory,
     os_error,
     parent_of,
-    remove,
 )
 from weakincentives.runtime.timeline import has_steps
 
@@ -59,7 +56,6 @@ MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 _MIN_FILES = 2_000  # that make it worthwhile to start a process
 _MAX_BATCH = 100  # files that are copied at a time
-_CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty after gc
 _MAX_PATH_STEPS = 1_000
 _COMMON_DIR = "commondir"
 _GIT_FILE = re.compile(rb"gitdir:(.*)", re.DOTALL)
@@ -315,48 +311,6 @@ def copy_of_states(
     except BaseException:
         remove_copy(target)
         raise
-
-
-def remove_copy(place: Path) -> None:
-    """Remove the files, record and snapshots of a copy, and its place if nothing else is there.
-
-    Steps that are recorded beside the snapshots stay, with all files that they had.
-
-    The files go first, at once: a copy that is removed half is not a copy.
-    """
-    history, has_history = records.history_path(place), has_steps(records.history_path(place))
-    record = records.find_record(place) if has_history else None
-    others = () if has_history else (history,)
-    if record is None:
-        others = (records.record_path(place), *others)
-    for path in (records.workspace_path(place), *others):
-        with suppress(FileNotFoundError):
-            remove_place(path)
-    if record is not None:
-        records.write_record(place, replace(record, copy=None, applied=(), changes=None))
-    if has_history:
-        _forget_snapshots(history)
-    with suppress(OSError):  # something of its owner is in it
-        place.rmdir()
-
-
-def _forget_snapshots(history: Path) -> None:
-    """Keep only what the steps of a history need, which ignored files do not belong to."""
-    try:
-        repository = Repository.open(history)
-        repository.prune([each.snapshot_id for each in repository.commits()])
-        repository.gc()
-        repository.close()
-        for name in _CACHES:
-            (history / name).unlink(missing_ok=True)
-    except (SnapshotError, OSError) as error:
-        _log.warning("Snapshots of a copy could not be removed: %s", error)
-
-
-def remove_place(place: Path) -> None:
-    """Remove a file or directory, whatever its permissions are."""
-    with open_directory(place.parent) as directory:
-        remove(directory, place.name)
 
 
 def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:

@@ -23,6 +23,10 @@ class CopyError(WinkError, ValueError):
     """The directory is not a working copy, or none can be created."""
 
 
+class CopyInUseError(CopyError):
+    """The copy is not removed: somebody saved in it meanwhile, or has a file open for writing."""
+
+
 GitEntry: TypeAlias = tuple[str, str]
 """The mode and the object id of an entry in a tree or an index of git."""
 

@@ -25,10 +25,10 @@ from weakincentives.contrib.review.conflicts import (
     find_renames,
     select_changes,
 )
-from weakincentives.contrib.review.copy import remove_copy
 from weakincentives.contrib.review.hunks import Hunk, HunkSource
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.original import Interrupted, Original, open_original
+from weakincentives.contrib.review.removal import remove_copy, remove_unused
 from weakincentives.contrib.review.views import (
     LayeredFilesystem,
     ReviewFilter,
@@ -339,12 +339,16 @@ class Review(CloseOnExit):
         found = {each.path: each for each in (*withheld, *self._select_diff(paths).omissions)}
         return tuple(found[path] for path in sorted(found))
 
-    def discard(self) -> None:
+    def discard(self, *, if_unused: bool = False) -> None:
         """Remove the copy and its history; after that nothing can be applied or undone.
+
+        Args:
+            if_unused: Keep a copy in which somebody saved since it was reviewed, or may yet.
 
         Raises:
             ConflictError: An interrupted apply was rolled back except for later saves; the
                 copy still exists.
+            CopyInUseError: With `if_unused`: what keeps the copy.
         """
         with suppress(FileNotFoundError, NotADirectoryError):  # the original is gone
             with open_original(self.copy.original, read_only=True) as original:
@@ -352,6 +356,8 @@ class Review(CloseOnExit):
             if is_interrupted:
                 with open_original(self.copy.original) as original:
                     self._recover(original)
+        if if_unused:
+            remove_unused(self.copy, self._open_files, self._after)
         self.close()
         remove_copy(self.copy.place)
 
