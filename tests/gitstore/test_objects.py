@@ -382,8 +382,7 @@ def test_an_undamaged_copy_is_found(repository: Path, store: ObjectStore) -> Non
     loose = repository / "objects" / name[:2] / name[2:]
     loose.write_bytes(zlib.compress(b"blob %d\0" % len(content) + content))
     assert store.read(name) == ("blob", content)
-    store.rewrite([name], store.packs())
-    store.remove_loose()
+    store.collect([name])
     assert store.read(name) == ("blob", content)
     git(repository, "fsck", "--strict")
 
@@ -448,6 +447,37 @@ def test_a_pack_that_a_person_wants_to_keep_is_kept(repository: Path, store: Obj
     assert len(store.packs()) == 2
     store.begin_pack().__exit__()
     assert pack in store.packs()
+
+
+def test_a_large_pack_without_garbage_is_not_written_again(
+    repository: Path, store: ObjectStore
+) -> None:
+    many = put(store, *(b"%d" % each for each in range(300)))
+    [large] = store.packs()
+    other, garbage = put(store, b"other", b"garbage")
+    store.collect([*many, other])
+    assert large in store.packs()
+    assert sorted(store.ids()) == sorted([*many, other])
+    store.collect(many)
+    assert list(store.packs()) == [large]
+    store.collect(many[1:])  # a blob of it is garbage now
+    assert sorted(store.ids()) == sorted(many[1:])
+    assert garbage not in store.ids()
+    git(repository, "fsck", "--strict")
+
+
+def test_a_damaged_copy_in_a_large_pack_does_not_cost_the_other_one(
+    repository: Path, store: ObjectStore
+) -> None:
+    content = os.urandom(50_000)
+    ids = put(store, content, *(b"%d" % each for each in range(300)))
+    break_pack(repository, seen=False)
+    fresh = ObjectStore(repository / "objects")
+    with fresh.begin_pack(rewrite=True) as batch:
+        batch.add("blob", content)
+        batch.finish()
+    ObjectStore(repository / "objects").collect(ids)
+    assert ObjectStore(repository / "objects").read(ids[0]) == ("blob", content)
 
 
 def test_a_reader_goes_on_while_packs_are_rewritten(repository: Path, store: ObjectStore) -> None:
@@ -529,8 +559,7 @@ def test_a_killed_rewrite_loses_nothing_and_leaves_nothing(
     git(repository, "fsck", "--strict")
     fresh = ObjectStore(repository / "objects")
     assert [fresh.read(each)[1] for each in old] == [b"1", b"2", b"3"]
-    fresh.rewrite(old, fresh.packs())
-    fresh.remove_loose()
+    fresh.collect(old)
     assert sorted(fresh.ids()) == sorted(old)
     assert len(files(repository)) == 2
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -377,6 +377,39 @@ class ObjectStore(PackSet):
             total += size
         self.rewrite([each for name in chosen for each in self.all[name]], chosen)
 
+    def collect(self, object_ids: Iterable[str]) -> None:
+        """Keep these objects, in one pack and perhaps one large old one, in which commits may stay.
+
+        Raises:
+            ObjectError: An object is missing or damaged; no object is lost.
+        """
+        wanted = dict.fromkeys(object_ids)
+        replaced = {*self.packs(), *self.damaged_packs()}
+        whole = self._find_whole(wanted)
+        if whole is not None:
+            replaced.remove(whole)
+            others = {key for name in replaced & self.all.keys() for key in self.all[name]}
+            # an object with two copies is written again: one of them may be damaged
+            alone = [each for each in self.all[whole] if each not in others]
+            for each in alone:
+                wanted.pop(each, None)
+        self.rewrite(wanted, replaced)
+        for directory in self._loose_directories():
+            shutil.rmtree(directory, ignore_errors=True)
+            fault_point("objects.loosened")
+
+    def _find_whole(self, wanted: Mapping[str, object]) -> str | None:
+        """Return a pack with most of the wanted objects, and of others only commits."""
+        if any(self._loose_directories()):
+            return None
+        for name, pack in self.all.items():
+            if 2 * len(pack) > len(wanted) and not pack.is_suspect:
+                others = [each for each in pack if each not in wanted]
+                is_small = len(others) <= len(pack) // 100
+                commits = is_small and all(self._open(each)[1].kind == "commit" for each in others)
+                return name if commits else None
+        return None
+
     def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
         """Write objects to one new pack, then remove the packs `replaced`.
 
@@ -419,12 +452,6 @@ class ObjectStore(PackSet):
             batch.add(found.kind, b"".join(found.chunks))
         except ObjectError:  # there may be an undamaged copy at another location
             batch.add(*self.read(object_id))
-
-    def remove_loose(self) -> None:
-        """Remove all loose objects."""
-        for directory in self._loose_directories():
-            shutil.rmtree(directory, ignore_errors=True)
-            fault_point("objects.loosened")
 
     def _open(self, object_id: str) -> "tuple[_Location, Stream]":
         """Open an object at the first location where it can be read.

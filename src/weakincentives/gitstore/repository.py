@@ -301,7 +301,7 @@ class Repository:
             self._update_shallow()
 
     def gc(self) -> None:
-        """Collect garbage: rewrite all reachable objects into one pack, and remove the rest.
+        """Collect garbage: keep what can be reached, in one pack or two, and remove the rest.
 
         Raises:
             SnapshotError: A ref, or an object that is needed, is missing or damaged;
@@ -316,12 +316,10 @@ class Repository:
                 self._directory.begin_epoch()
                 self._refs.write_shallow(shallow)
                 fault_point("gc.marked")
-                replaced = [*self.objects.packs(), *self.objects.damaged_packs()]
-                self.objects.rewrite(kept, replaced)
+                self.objects.collect(kept)
             except ObjectError as error:
                 advice = self._advice()
                 raise SnapshotError(f"Snapshot store is damaged: {error}; {advice}") from error
-            self.objects.remove_loose()
 
     def verify(self) -> list[SnapshotProblem]:
         """Verify every object of every snapshot; return what is missing or damaged."""

@@ -1,5 +1,6 @@
 """Directories of a run: the original, and its working copy with a lock."""
 
+import gc
 import os
 import shlex
 from collections.abc import Generator, Sequence
@@ -72,7 +73,7 @@ def create_copy(
         return f"copying, {latest.done_files:,} of {latest.total_files:,} files"
 
     try:
-        with view.show_activity(describe):
+        with view.show_activity(describe), _no_collection():
             globs = (*exclude, *state_exclusions(original))
             return working_copy(original, place=place, exclude=globs, progress=update)
     except LimitExceededError as error:
@@ -82,6 +83,17 @@ def create_copy(
         raise ConfigError(str(error)) from error
     except CopyError as error:
         raise placement_error(error, original) from error
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Keep the garbage collector from the objects of a block, which stay as long as the process."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def placement_error(error: CopyError, original: Path) -> ConfigError:
