@@ -9,12 +9,14 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
+from tests.safety.person.evidence import snapshot_contents
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
 from tests.safety.person.project import end_line, text, top_line
 from tests.safety.person.saves import Save
 from weakincentives.cli import main as cli
 from weakincentives.contrib.review import CopyError, open_copy
+from weakincentives.contrib.review.records import read_record
 from weakincentives.filesystem import ReadableFilesystem
 from weakincentives.runtime.timeline import Timeline
 
@@ -107,36 +109,43 @@ def wink(place: Path, *arguments: str) -> str:
 _XDG = ("STATE", "CACHE", "CONFIG", "DATA")
 
 
-def step_contents(place: Path) -> Iterator[bytes]:
-    """Return the content of every file at every step of the run."""
+def stored_contents(place: Path) -> Iterator[bytes]:
+    """Return the content of every file at every step of the run, and in what steps displaced."""
     for _, files in _steps(place):
         for found in files.glob("**/*.txt"):
             yield files.read_bytes(found.path).content
+    yield from snapshot_contents(place)
 
 
 def regain(place: Path, save: Save) -> str:
-    """Write the files of a step that has a save to a directory, and copy it from there."""
-    path = save.path
-    steps = (each for each, files in _steps(place) if save.is_in(files))
-    text = wink(place, "restore", str(next(steps, 0)), "--to", str(place / "back"))
-    root = copy_of_run(place)
+    """Get a save back: from a step that has it, or by an undo of what displaced it."""
+    path, root = save.path, copy_of_run(place)
+    step = next((each for each, files in _steps(place) if save.is_in(files)), None)
+    if step is None:
+        displaced = (number for run in _runs(place) for number in read_record(run).displaced)
+        return "\n".join(wink(place, "undo", str(each), "--only", path) for each in displaced)
+    text = wink(place, "restore", str(step), "--to", str(place / "back"))
     if root is not None and (place / "back" / path).exists():
         shutil.copy(place / "back" / path, root / path)
     return text
 
 
+def _runs(place: Path) -> list[Path]:
+    return [each.parent for each in (place / "XDG_STATE_HOME/wink/runs").glob("*/run.json")]
+
+
 def _steps(place: Path) -> Iterator[tuple[int, ReadableFilesystem]]:
-    for history in (place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/history"):
-        with Timeline(history) as timeline:
+    for run in _runs(place):
+        with Timeline(run / "history") as timeline:
             for number in range(1, len(timeline.steps) + 1):
                 yield number, timeline.files(number)
 
 
 def copy_of_run(place: Path) -> Path | None:
     """Return the copy that the run works in; None until it is complete."""
-    for record in (place / "XDG_STATE_HOME" / "wink" / "runs").glob("*/run.json"):
+    for run in _runs(place):
         with suppress(CopyError):
-            return open_copy(record.parent).root
+            return open_copy(run).root
     return None
 
 
@@ -144,7 +153,7 @@ def _operation(work: Callable[[Path, Moments], str], *targets: str, cost: int = 
     return Operation(
         work,
         continue_run,
-        stored=step_contents,
+        stored=stored_contents,
         regain=regain,
         targets=targets,
         folders=("d", "g"),
