@@ -389,8 +389,8 @@ LOSSES = (
             "tests/cli/test_runs.py::test_a_copy_stays_while_a_program_has_one_of_its_files_open",
         ),
         "contrib/review/removal.py",
-        "            if stat.S_ISREG(found.st_mode) and has_writer_at(",
-        "            if stat.S_ISFIFO(found.st_mode) and has_writer_at(",
+        "                is_file = has_leases and stat.S_ISREG(found.st_mode)\n",
+        "                is_file = False\n",
     ),
     Loss(
         33,
@@ -400,7 +400,7 @@ LOSSES = (
             "test_a_run_that_changes_nothing_keeps_a_copy_in_which_somebody_works",
         ),
         "contrib/review/removal.py",
-        "        for path in sorted(find_attributes(aside) - attributes):\n",
+        "        for path in sorted(marked):\n",
         "        for path in ():\n",
     ),
 )

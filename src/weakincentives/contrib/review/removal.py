@@ -1,9 +1,8 @@
 """Removal of working copies: all of one at once, and only where nobody works in it."""
 
 import logging
-import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,9 +37,7 @@ def find_attributes(root: Path) -> frozenset[str]:
 
     At first none has, and no snapshot has them: they are lost with the copy.
     """
-    with _open_tree(root) as tree:
-        paths = (path for path, _ in _walk(tree))
-        return frozenset(each for each in paths if user_attributes(read_attributes(tree, each)))
+    return _find_marked(root, has_leases=False)
 
 
 def remove_unused(
@@ -66,14 +63,13 @@ def remove_unused(
     """
     with set_aside(copy.place) as aside:
         fault_point("copy.aside")
-        for path in _find_written(aside, copy.place):
-            raise records.CopyInUseError(f"a program has {display_path(path)} open for writing")
+        marked = _find_marked(aside, has_leases=_has_leases(copy.place)) - attributes
         files.invalidate()
         now = files.snapshot(tag="before removal")
-        changed = [each for each in files.compare(seen, now) if not is_tool_output(each)]
-        for path in changed:
-            raise records.CopyInUseError(f"{display_path(path)} was changed meanwhile")
-        for path in sorted(find_attributes(aside) - attributes):
+        for path in files.compare(seen, now):
+            if not is_tool_output(path):
+                raise records.CopyInUseError(f"{display_path(path)} was changed meanwhile")
+        for path in sorted(marked):
             fact = f"only the copy has the extended attributes of {display_path(path)}"
             raise records.CopyInUseError(fact)
     remove_place(aside)
@@ -99,29 +95,29 @@ def take_back(place: Path) -> None:
             aside.rename(records.workspace_path(place))
 
 
-def _find_written(root: Path, place: Path) -> Iterator[str]:
-    """Yield the files below `root` that a program has open for writing.
+def _find_marked(root: Path, *, has_leases: bool) -> frozenset[str]:
+    """Return the entries with extended attributes; where there are leases, look for writers too.
 
-    There are none where the kernel grants no leases, as it does for our own record in `place`.
+    Raises:
+        CopyInUseError: A program has a file open for writing.
     """
-    with open_directory(place) as directory:
-        if has_writer_at((directory, records.record_path(place).name)) is not False:
-            return
-    with _open_tree(root) as tree:
-        for path, found in _walk(tree):
-            if stat.S_ISREG(found.st_mode) and has_writer_at(tree.open_parent(path)):
-                yield path
-
-
-def _walk(tree: LiveTree) -> Iterator[tuple[str, os.stat_result]]:
-    for name, _ in tree.names(""):
-        yield from tree.walk(name)
-
-
-@contextmanager
-def _open_tree(root: Path) -> Generator[LiveTree]:
+    marked: set[str] = set()
     with closing(RootedDirectory(root)) as opened, closing(LiveTree(opened)) as tree:
-        yield tree
+        for name, _ in tree.names(""):
+            for path, found in tree.walk(name):
+                is_file = has_leases and stat.S_ISREG(found.st_mode)
+                if is_file and has_writer_at(tree.open_parent(path)):
+                    fact = f"a program has {display_path(path)} open for writing"
+                    raise records.CopyInUseError(fact)
+                if user_attributes(read_attributes(tree, path)):
+                    marked.add(path)
+    return frozenset(marked)
+
+
+def _has_leases(place: Path) -> bool:
+    """Return whether the kernel grants leases there, as it does for a file that nobody writes."""
+    with open_directory(place) as directory:
+        return has_writer_at((directory, records.record_path(place).name)) is False
 
 
 def remove_copy(place: Path) -> None:
