@@ -67,7 +67,7 @@ BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
             "cli/status.py",
             "cli/timeline",
             "cli/run/recovery.py",
-            "cli/run/continuation.py",
+            "cli/run/resume.py",
         ),
     ),
 }

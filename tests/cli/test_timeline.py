@@ -178,7 +178,7 @@ def test_a_step_as_json_has_everything(wink: Wink, recorded: Path):
     assert [message["role"] for message in step["messages"]] == ["tool"]
     slices = {each["type"]: each["items"] for each in step["slices"]}
     assert "weakincentives.runtime.events:ToolInvoked" in slices
-    [files] = slices["weakincentives.contrib.tools.projection:VirtualFileSystem"]
+    [files] = slices["weakincentives.contrib.tools.file_projection:VirtualFileSystem"]
     assert "calc.py" in {"/".join(each["path"]["segments"]) for each in files["files"]}
     assert "+    return sum(numbers) / len(numbers)" in step["patch"]
 

@@ -17,7 +17,7 @@ from tests.contrib.plain import Plain
 from weakincentives.adapters import CheckedCall, Policy, ToolCall, ToolExecutor
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
-from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.contrib.tools.file_projection import VirtualFileSystem
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.contrib.plain import Plain
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.contrib.tools import FilesystemSection
-from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem
+from weakincentives.contrib.tools.file_projection import ProjectionUpdater, VirtualFileSystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     FileStat,

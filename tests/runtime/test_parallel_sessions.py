@@ -36,7 +36,7 @@ from tests.runtime.linearizability import (
 )
 from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
-from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem, scan
+from weakincentives.contrib.tools.file_projection import ProjectionUpdater, VirtualFileSystem, scan
 from weakincentives.filesystem import FileWritten, HostFilesystem, InMemoryFilesystem
 from weakincentives.posix import TimeLimitError
 from weakincentives.prompt import Tool, ToolContext, ToolResult

@@ -66,7 +66,7 @@ LOSSES = (
         5,
         "a continued run undid what was edited in its copy",
         ("tests/cli/test_continue.py::test_what_the_user_saves_right_after_the_kill_stays",),
-        "cli/run/continuation.py",
+        "cli/run/resume.py",
         "        if not workspace_path(place).is_dir() or runs.is_incomplete(place):\n"
         "            return None\n"
         "        try:\n",
@@ -92,7 +92,7 @@ LOSSES = (
             "tests/cli/test_continue.py::"
             "test_a_copy_with_a_damaged_record_is_not_replaced_by_a_new_one",
         ),
-        "cli/run/continuation.py",
+        "cli/run/resume.py",
         "        except CopyError as error:\n            raise click.ClickException(\n"
         '                f"{error}; its files are kept',
         "        except CopyError as error:\n            return None\n"

@@ -12,7 +12,7 @@ import pytest
 from tests.contrib.dialects.replay import Replay, tree
 from weakincentives.contrib.tools import filesystem_tools
 from weakincentives.contrib.tools.dialects import DeleteFile, FileReadResult, WriteFile
-from weakincentives.contrib.tools.projection import ProjectionUpdater
+from weakincentives.contrib.tools.file_projection import ProjectionUpdater
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,

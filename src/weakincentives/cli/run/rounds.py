@@ -18,7 +18,6 @@ from weakincentives.adapters import CancellationToken, ProviderAdapter
 from weakincentives.cli import runs
 from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.run.action import Action, RunRequest
-from weakincentives.cli.run.continuation import EarlierRun
 from weakincentives.cli.run.job import Job
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import choose_dialect, load_model
@@ -32,6 +31,7 @@ from weakincentives.cli.run.options import (
 )
 from weakincentives.cli.run.recovery import compare_copy
 from weakincentives.cli.run.report import Report, print_start
+from weakincentives.cli.run.resume import EarlierRun
 from weakincentives.cli.run.view import JsonView, View
 from weakincentives.cli.run.workspace import (
     create_copy,

@@ -9,6 +9,12 @@ from weakincentives.contrib.tools.dialects import (
     ReadFile,
     WriteFile,
 )
+from weakincentives.contrib.tools.file_projection import (
+    FileEncoding,
+    ProjectedFiles,
+    VfsFile,
+    VirtualFileSystem,
+)
 from weakincentives.contrib.tools.filesystem_tools import (
     FILESYSTEM_TOOLS,
     edit_file_tool,
@@ -21,12 +27,6 @@ from weakincentives.contrib.tools.filesystem_tools import (
     write_file_tool,
 )
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
-from weakincentives.contrib.tools.projection import (
-    FileEncoding,
-    ProjectedFiles,
-    VfsFile,
-    VirtualFileSystem,
-)
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,

@@ -6,7 +6,6 @@ Nothing is contacted before a method is called. A failure of podman is a
 
 import csv
 import io
-import json
 import os
 import platform
 import re
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from weakincentives.posix import is_owner_gone, owner_name
+from weakincentives.posix import owner_name
 from weakincentives.sandbox.protocol import WORKSPACE, SandboxUnavailableError
 from weakincentives.sandbox.system_paths import (
     find_program,
@@ -35,7 +34,7 @@ DEFAULT_IMAGE = "docker.io/library/python:3.12-slim"
 BUILT_IMAGE = "localhost/weakincentives-python:latest"
 """The image that `build_image` makes; it stands in for `DEFAULT_IMAGE` where that is missing."""
 
-_OWNER, _MACHINE = "weakincentives.owner", "weakincentives.machine"
+OWNER_LABEL, MACHINE_LABEL = "weakincentives.owner", "weakincentives.machine"
 _TIMEOUT = 60.0  # seconds for a podman command
 _MAX_EXCERPT = 2_000  # characters of podman's own errors
 _RUNTIMES = ("runc", "crun")  # tried if the engine's default cannot start a container
@@ -308,13 +307,6 @@ class PodmanEngine:
         if found := list(names):
             self.run("rm", "--force", "--ignore", "--time", "0", "--volumes", "--", *found)
 
-    def find_leftovers(self) -> list[str]:
-        """Return the names of containers whose process on this machine is gone."""
-        text = self.run("ps", "--all", "--filter", f"label={_OWNER}", "--format", "json")
-        return [
-            each["Names"][0] for each in json.loads(text or "[]") if _is_leftover(each["Labels"])
-        ]
-
     def _limit_options(self) -> list[str]:
         config = self._config
         found: list[str] = []
@@ -490,14 +482,8 @@ def engine_error(text: str) -> SandboxUnavailableError:
 
 
 def _labels() -> list[str]:
-    owner, machine = f"{_OWNER}={owner_name()}", f"{_MACHINE}={platform.node()}"
+    owner, machine = f"{OWNER_LABEL}={owner_name()}", f"{MACHINE_LABEL}={platform.node()}"
     return ["--label", owner, "--label", machine]
-
-
-def _is_leftover(labels: Mapping[str, str]) -> bool:
-    if labels.get(_MACHINE) != platform.node():
-        return False  # nobody here knows whether its owner runs
-    return is_owner_gone(labels.get(_OWNER, "")) is True
 
 
 def _bound_limit(kind: int, wanted: int) -> int:

@@ -1,10 +1,16 @@
 """Removing what killed processes have left: containers and overlays."""
 
+import json
+import platform
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from weakincentives.posix import is_owner_gone
 from weakincentives.sandbox.container.engine import (
+    MACHINE_LABEL,
+    OWNER_LABEL,
     PodmanEngine,
     PodmanSandboxConfig,
     configure,
@@ -39,11 +45,23 @@ def prune_sandboxes(config: PodmanSandboxConfig | None = None) -> PruneResult:
     overlays = tuple(prune_overlays(used.cache_directory))
     try:
         engine = PodmanEngine(used)
-        containers = engine.find_leftovers()
+        containers = find_leftovers(engine)
         engine.remove(containers)
     except SandboxUnavailableError as error:
         return PruneResult(overlays=overlays, problem=str(error))
     return PruneResult(tuple(containers), overlays)
+
+
+def find_leftovers(engine: PodmanEngine) -> list[str]:
+    """Return the names of containers whose process on this machine is gone."""
+    text = engine.run("ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", "json")
+    return [each["Names"][0] for each in json.loads(text or "[]") if _is_leftover(each["Labels"])]
+
+
+def _is_leftover(labels: Mapping[str, str]) -> bool:
+    if labels.get(MACHINE_LABEL) != platform.node():
+        return False  # nobody here knows whether its owner runs
+    return is_owner_gone(labels.get(OWNER_LABEL, "")) is True
 
 
 def prune_once(config: PodmanSandboxConfig) -> None:

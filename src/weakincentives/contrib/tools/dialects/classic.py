@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects.shared import DELETE_DESCRIPTION
-from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem, WorkspacePath
+from weakincentives.contrib.tools.file_projection import VfsFile, VirtualFileSystem, WorkspacePath
 from weakincentives.contrib.tools.requests import (
     LsParams,
     ReadFileParams,

@@ -19,7 +19,7 @@ from weakincentives.contrib.tools.context import (
     ToolSettings,
 )
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.projection import ProjectedFiles, ProjectionUpdater
+from weakincentives.contrib.tools.file_projection import ProjectedFiles, ProjectionUpdater
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem
+from weakincentives.contrib.tools.file_projection import ProjectionUpdater, VirtualFileSystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,
