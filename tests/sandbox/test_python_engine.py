@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.conftest import AnySandbox
-from tests.sandbox.process_trees import Mark
+from tests.sandbox.conftest import AnySandbox, MakeSandbox
+from tests.sandbox.process_trees import Mark, TimeIsUpWith
 from weakincentives.contrib.evaluation import (
     EngineUnavailableError,
     EvalFileRead,
@@ -84,16 +84,18 @@ def test_code_computes_over_the_workspace_in_every_sandbox(any_sandbox: AnySandb
     assert not files.exists("__pycache__")
 
 
-@pytest.mark.slow
-def test_time_ends_the_code_and_all_that_it_started_in_every_sandbox(any_sandbox: AnySandbox):
+def test_time_ends_the_code_and_all_that_it_started_in_every_sandbox(
+    make_sandbox: MakeSandbox, tmp_path: Path
+):
     mark = Mark()
+    sandbox = make_sandbox(clock=TimeIsUpWith(tmp_path / "workspace" / "ready"))
     start = f"Popen(['sleep', '{mark.seconds}'], start_new_session=True)"
-    code = f"from subprocess import Popen\n{start}\nprint('begun')\nwhile True: pass"
-    result = evaluate(any_sandbox, code, EvalLimits(max_seconds=5))
+    tell = "print('begun')\nopen('ready', 'w').close()\nprint('ready')"  # output wakes the sandbox
+    result = evaluate(sandbox, f"from subprocess import Popen\n{start}\n{tell}\nwhile True: pass")
     assert result.timed_out
     assert result.error is not None
     assert result.error.type == "TimeoutError"
-    assert result.stdout == "begun\n"
+    assert result.stdout.startswith("begun\n")
     mark.wait_for_killed()
 
 
