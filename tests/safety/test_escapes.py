@@ -55,7 +55,7 @@ def test_an_escape_works_where_nothing_stops_it() -> None:
 @pytest.mark.root
 def test_nobody_gets_out_either() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.safety.escapes", "--as-nobody"],
+        [sys.executable, "-m", "tests.safety.escapes", "--as-nobody", "bare host"],
         capture_output=True,
         text=True,
         cwd=ROOT,
