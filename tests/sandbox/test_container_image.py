@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.container_image import require_engine, require_program
+from tests.sizes import size
 from weakincentives.sandbox import (
     PackageMirror,
     PodmanSandbox,
@@ -189,6 +190,8 @@ def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.root
 def test_an_image_of_packages_runs_commands(tmp_path: Path) -> None:
+    if not size(short=False, long=True):
+        pytest.skip("downloads and installs 110 packages of Debian: make test-long")
     require_engine()
     require_program("debootstrap")
     build_image(TAG, packages=[*DEFAULT_PACKAGES, "python3-pytest"])
