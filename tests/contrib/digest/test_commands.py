@@ -1,20 +1,34 @@
 """Commands: for each ecosystem a small project, and the commands that its contributors use."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from weakincentives.contrib.digest import digest_workspace
+from weakincentives.contrib.digest.commands import Command, find_commands, find_projects
+from weakincentives.contrib.digest.inventory import take_inventory
 from weakincentives.filesystem import InMemoryFilesystem
 
 
-def commands(files: dict[str, str]) -> dict[str, list[str]]:
-    """Return the commands by purpose, each with its directory and its source."""
+def workspace(files: dict[str, str]) -> InMemoryFilesystem:
     fs = InMemoryFilesystem()
     for path, content in files.items():
         fs.write(path, content)
+    return fs
+
+
+def commands(files: dict[str, str]) -> dict[str, list[str]]:
+    """Return the commands by purpose, each with its directory and its source.
+
+    They are those of a digest, without its map, for which a process would parse the files.
+    """
+    return by_purpose(find_commands(find_projects(take_inventory(workspace(files)))))
+
+
+def by_purpose(commands: Sequence[Command]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for each in digest_workspace(fs).commands:
+    for each in commands:
         where = f" in {each.directory}" if each.directory else ""
         found.setdefault(each.purpose, []).append(f"{each.command}{where} ({each.source})")
     return found
@@ -242,7 +256,8 @@ def test_a_project_below_the_root_adds_what_is_missing_above():
     ],
 )
 def test_a_manifest_with_anything_in_it_is_no_error(name: str, content: str):
-    found = commands({**PYTHON, name: content, "setup.py": ""})
+    digest = digest_workspace(workspace({**PYTHON, name: content, "setup.py": ""}))
+    found = by_purpose(digest.commands)
     lines = [each for several in found.values() for each in several]
     assert lines, "the rest of the project is still understood"
     assert all("\n" not in each and len(each) < 400 for each in lines)
