@@ -29,8 +29,7 @@ root, module, *arguments = sys.argv[1:]
 class Packages:
     def find_spec(name, path, target=None):
         place = os.path.join(root, *name.split("."))
-        is_ours = name.startswith("weakincentives") and os.path.isdir(place)
-        if is_ours and (sys.flags.no_site or f"{module}.".startswith(f"{name}.")):
+        if name.startswith("weakincentives") and os.path.isdir(place):
             spec = type(sys.__spec__)(name, None, is_package=True)
             spec.submodule_search_locations.append(place)
             return spec

@@ -9,7 +9,7 @@ here, so that it can neither leave its line nor look like a part of the digest.
 import re
 from collections.abc import Iterable, Sequence
 
-from weakincentives.posix import display_path
+from weakincentives.posix.paths import display_path  # the parser's process starts without the rest
 
 BYTES_PER_TOKEN = 3
 MAX_PATH = 160  # characters of a path that are shown
