@@ -28,7 +28,7 @@ from weakincentives.filesystem import (
     StaleContentError,
 )
 
-SECONDS = size(4.0, 60.0)
+SECONDS = size(2.0, 60.0)
 MORE_SECONDS = 120.0
 ENOUGH = size(500, 100_000)
 
@@ -208,7 +208,7 @@ def test_a_mount_takes_nothing_from_outside_while_links_are_swapped(
     place: Place, follow: bool
 ) -> None:
     lay_out(place)
-    end = time.monotonic() + size(1.0, 10.0)
+    end = time.monotonic() + size(0.5, 10.0)
     outcomes: Counter[str] = Counter()
     with swapping(place.workspace) as swaps:
         while time.monotonic() < end:

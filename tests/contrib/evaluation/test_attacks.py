@@ -24,6 +24,7 @@ ENDLESS = {
     *("digits of a huge number", "deep recursion that catches everything", "endless range"),
     *("deeply nested value", "comparison that never ends", "repr that never ends", "sleep"),
     *("threads", "signals ignored", "output flood of short lines", "error output flood"),
+    "searches in an endless loop",
 }
 """Hogs that go on until their time is up, whenever that is; the others reach a limit before."""
 SHORT = EvalLimits(max_seconds=size(short=0.25, long=1.0))
