@@ -26,7 +26,10 @@ ENDLESS = {
     *("threads", "signals ignored", "output flood of short lines", "error output flood"),
     "searches in an endless loop",
 }
-"""Hogs that go on until their time is up, whenever that is; the others reach a limit before."""
+"""Hogs that go on until their time is up, whenever that is, at least in one of the engines.
+
+Others need a second to reach another limit, or to show whether they keep this process busy.
+"""
 SHORT = EvalLimits(max_seconds=size(short=0.25, long=1.0))
 PATIENT = EvalLimits(max_seconds=LONG)
 """For what ends by itself, on a busy machine too."""
