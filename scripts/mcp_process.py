@@ -9,7 +9,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,15 +32,17 @@ class ServerProcess:
         *,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        start: Callable[..., Any] = subprocess.Popen,
     ) -> None:
-        """Start `command`; it writes to the same standard error as this process is told to.
+        """Start `command`; what it writes to standard error is lost.
 
         Args:
             command: The words of the command.
             environment: Variables beside those of this process.
             directory: The working directory.
+            start: What starts it, with the parameters of `subprocess.Popen`.
         """
-        self.process = subprocess.Popen(
+        self.process = start(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,13 +6,14 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.preloaded import PreloadedProcess
 
 CALC = "def mean(numbers):\n    return sum(numbers) / (len(numbers) + 1)\n"
 FIXED = "def mean(numbers):\n    return sum(numbers) / len(numbers)\n"
@@ -72,7 +73,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         # those who run tests may say how wide theirs is
         inherited = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
-        self.process = subprocess.Popen(
+        self.process = PreloadedProcess(
             [sys.executable, "-c", _ON_TERMINAL, *map(str, arguments)],
             stdin=theirs,
             stdout=theirs,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.mcp_process import NoAnswerError, ServerProcess
+from tests.preloaded import PreloadedProcess
 from tests.safety.places import ROOT
 from tests.sizes import size
 
@@ -56,7 +57,9 @@ class Place:
     def serve(self, action: str = "none", at: int = 0) -> Iterator[ServerProcess]:
         command = [sys.executable, "-c", SERVER, str(self.root), action, str(at)]
         places = {name: str(self.root.parent) for name in ("HOME", "XDG_STATE_HOME")}
-        with ServerProcess(command, directory=ROOT, environment=places) as server:
+        with ServerProcess(
+            command, directory=ROOT, environment=places, start=PreloadedProcess
+        ) as server:
             server.initialize()
             yield server
 
