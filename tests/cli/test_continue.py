@@ -4,18 +4,19 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from subprocess import DEVNULL, PIPE, TimeoutExpired
 
 import pytest
 
 from tests.adapters.anthropic import server as anthropic
 from tests.adapters.chat_server import Server, says, serving
 from tests.cli.workplace import FIXED, Script, Wink, edit, shell, write
+from tests.preloaded import PreloadedProcess
 from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolMessage, UserMessage
 from weakincentives.adapters.messages import load_messages
@@ -47,8 +48,8 @@ def said(copies: Copies) -> Texts:
 def kill_at(point: str, project: Path, model: str, *options: str) -> None:
     """Run a task in a process that is killed when its output has a line with a text."""
     arguments = ("run", "x", "--workspace", project, "--model", model, "--json", *options)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weakincentives", *map(str, arguments)], stdout=subprocess.PIPE
+    process = PreloadedProcess(
+        [sys.executable, "-m", "weakincentives", *map(str, arguments)], stdout=PIPE
     )
     assert process.stdout is not None
     with process.stdout as lines:
@@ -71,10 +72,10 @@ def kill_in_command(
 ) -> None:
     """Run a task in a process that is killed while its command runs."""
     arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
-    process = subprocess.Popen(
+    process = PreloadedProcess(
         [sys.executable, "-m", "weakincentives", *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
     )
     (tmp_path / "runs").read_bytes()
     before()
@@ -193,10 +194,10 @@ def test_a_run_that_still_goes_on_is_not_continued(
 ):
     model = script(stuck(tmp_path, "true"), "Done.")
     arguments = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
-    process = subprocess.Popen(
+    process = PreloadedProcess(
         [sys.executable, "-m", "weakincentives", *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
     )
     (tmp_path / "runs").read_bytes()
     done = wink("run", "--continue", "more", "--workspace", project)
@@ -402,12 +403,12 @@ def kill_after(
     between: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a task in a process, and kill it some time after some lines of its output."""
-    process = subprocess.Popen(
+    process = PreloadedProcess(
         [sys.executable, "-m", "weakincentives", "run", *map(str, arguments)],
-        stdout=subprocess.PIPE,
+        stdout=PIPE,
     )
     assert process.stdout is not None
-    with process.stdout as output, suppress(subprocess.TimeoutExpired):
+    with process.stdout as output, suppress(TimeoutExpired):
         for _ in range(lines):
             output.readline()
             between()

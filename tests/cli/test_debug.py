@@ -15,14 +15,15 @@ import pytest
 
 from tests.cli.workplace import Wink
 from tests.debug.recordings import KEY, record
+from tests.preloaded import PreloadedProcess
 from weakincentives.cli.runs import new_run, new_session_id, steps_path
 from weakincentives.extras import install_command
 
 
 @contextmanager
-def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str | Path) -> Iterator[PreloadedProcess]:
     command = [sys.executable, "-m", "weakincentives", "debug", *map(str, arguments)]
-    with subprocess.Popen(
+    with PreloadedProcess(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
@@ -48,8 +49,8 @@ def test_json_is_one_line_and_the_server_answers_until_it_is_stopped(tmp_path: P
         refused.value.close()
         assert refused.value.code == 401
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
-        assert (process.returncode, out, err) == (0, "", "")
+        assert process.stderr is not None
+        assert (process.wait(), process.stdout.read(), process.stderr.read()) == (0, "", "")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

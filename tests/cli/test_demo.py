@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
+from tests.preloaded import PreloadedProcess, run
 from weakincentives.adapters import ScriptedAdapter, ScriptError, ToolCall
 from weakincentives.cli.demo.command import PROJECT, StoryError, play_story, tree_hash
 from weakincentives.cli.main import main
@@ -40,13 +41,8 @@ class Missing:
 
 
 def wink(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weakincentives", "demo", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    command = [sys.executable, "-m", "weakincentives", "demo", *arguments]
+    return run(command, env={**os.environ, **environment})
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -320,7 +316,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_open_shows_the_session_of_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "weakincentives", "demo", "--json", "--open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with PreloadedProcess(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(len(_STEPS) + 1)]
         found = lines[-1]

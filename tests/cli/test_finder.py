@@ -1,17 +1,16 @@
 """Timelines of runs: every run is recorded, and an argument finds its dump."""
 
-import os
 import random
 import re
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from tests import preloaded
 from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, write
 from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import open_timeline, split_arguments
@@ -68,14 +67,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (36_000, 36_000))\n" + _MAIN
     )
     arguments = ["run", "x", "--workspace", str(project), "--model", model, "--sandbox", "none"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        # a module that is compiled within the limit would be cut off for every later process
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
+    ended = preloaded.run([sys.executable, "-c", code, *arguments])
     assert ended.returncode == 3, ended.stderr
     assert "wink: the steps are not all recorded: Recording stopped after step" in ended.stderr
     [path] = runs.glob("*/history")
@@ -125,9 +117,7 @@ def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
     model = script(edit(), write("new.txt"), kill, "Done.")
     code = f"import os; open({str(number)!r}, 'w').write(str(os.getpid()))\n{_MAIN}"
     arguments = ["run", "x", "--workspace", str(project), "--model", model, "--sandbox", "local"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=False, capture_output=True
-    )
+    ended = preloaded.run([sys.executable, "-c", code, *arguments])
     assert ended.returncode == -9, ended.stderr
     [path] = runs.glob("*/history")
     with Timeline(path) as timeline:

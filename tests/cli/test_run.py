@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
+from tests.preloaded import PreloadedProcess
 from tests.sandbox.process_trees import Mark
 from weakincentives.contrib.review.records import find_record
 from weakincentives.contrib.tools import VirtualFileSystem
@@ -630,7 +631,7 @@ def test_a_reader_that_leaves_ends_the_run_and_costs_no_work(
     project: Path, script: Script, own_places: None, copies: Copies
 ):
     model = script(edit(), *[shell("sh", "-c", "sleep 0.01")] * 50, "Done.")
-    process = subprocess.Popen(
+    process = PreloadedProcess(
         [
             *(sys.executable, "-m", "weakincentives", "run", "x", "--json"),
             *("--workspace", project, "--model", model, "--sandbox", "local"),

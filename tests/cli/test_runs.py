@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from tests import preloaded
 from tests.cli.workplace import CALC, Script, Terminal, Wink, edit, write
 from tests.posix.forks import is_killed_at
 from weakincentives.cli.main import main
@@ -476,7 +477,7 @@ def test_the_cache_of_digests_is_removed(wink: Wink, project: Path, tmp_path: Pa
 
 
 def complete(*words: str) -> list[str]:
-    done = subprocess.run(
+    done = preloaded.run(
         [sys.executable, "-c", "from weakincentives.cli.main import main; main()"],
         env={
             **os.environ,
@@ -484,10 +485,8 @@ def complete(*words: str) -> list[str]:
             "COMP_WORDS": " ".join(("wink", *words)),
             "COMP_CWORD": str(len(words)),
         },
-        capture_output=True,
-        text=True,
-        check=True,
     )
+    assert done.returncode == 0
     return done.stdout.split()
 
 

@@ -1,8 +1,6 @@
 """SIGTERM and SIGHUP at any point of a run: the copy's path is printed, nothing is half done."""
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, Script, edit
+from tests.preloaded import run
 
 Copies = Callable[[], list[Path]]
 
@@ -55,13 +54,7 @@ def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
     model = script(edit(), "Done.")
     options = ("--dump", project.parent / "dumps") if phase == "dump" else ()
     arguments = (phase, str(int(number)), project, model, "--apply", *options)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-        check=False,
-    )
+    done = run([sys.executable, "-c", PROGRAM, *arguments])
     assert done.returncode == code, done.stderr
     assert f"wink: terminated by {number.name}" in done.stderr
     assert (project / "calc.py").read_text() == CALC
@@ -69,8 +62,6 @@ def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
         assert copies() == []
     else:
         assert f"The working copy is kept: wink review {copies()[0].name}" in done.stderr
-        again = subprocess.run(
-            [sys.executable, "-m", "weakincentives", "review", copies()[0], "--apply"], check=True
-        )
+        again = run([sys.executable, "-m", "weakincentives", "review", copies()[0], "--apply"])
         assert again.returncode == 0
         assert (project / "calc.py").read_text() != CALC

@@ -3,13 +3,13 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import preloaded
 from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, shell, write
 from tests.posix.forks import is_killed_at
 from tests.sizes import size
@@ -374,9 +374,7 @@ def test_what_a_call_replaced_can_be_had_back_also_after_a_kill(
     words = ("run", "x", "--workspace", project, "--model", model, "--sandbox", "none")
     runs = tmp_path / "places" / "state" / "wink" / "runs"
     child = [sys.executable, "-c", SAVING, str(runs), fault, *map(str, words)]
-    done = subprocess.run(
-        child, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = preloaded.run(child)
     shown = done.stderr
     [place] = copies()
     if fault == "kill":

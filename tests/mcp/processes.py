@@ -11,6 +11,7 @@ import pytest
 
 from scripts.mcp_process import ServerProcess
 from scripts.node_packages import explain_missing, find_node_program
+from tests.preloaded import PreloadedProcess
 
 COMMAND = (sys.executable, "-m", "weakincentives", "mcp")
 
@@ -26,6 +27,7 @@ class Place:
         self._own |= {f"XDG_{name}_HOME": base / name.lower() for name in _XDG}
         for path in self._own.values():
             path.mkdir()
+        self._sessions: set[int] = set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -36,10 +38,17 @@ class Place:
         """Return the words that start a server on the directory itself, without commands."""
         return [*COMMAND, str(self.root), "--in-place", "--sandbox", sandbox, *options]
 
+    def start(self, *options: str, sandbox: str = "none") -> ServerProcess:
+        """Start a server."""
+        command = self.command(*options, sandbox=sandbox)
+        server = ServerProcess(command, environment=self.environment, start=PreloadedProcess)
+        self._sessions.add(server.process.pid)
+        return server
+
     @contextmanager
     def serve(self, *options: str) -> Iterator[ServerProcess]:
         """Start a server, and see that it leaves nothing behind when it ends."""
-        with ServerProcess(self.command(*options), environment=self.environment) as server:
+        with self.start(*options) as server:
             server.initialize()
             yield server
         self.check_nothing_left()
@@ -62,7 +71,7 @@ class Place:
                         os.close(descriptor)
 
     def processes(self) -> dict[int, str]:
-        """Return the commands of the processes that have the variables of this place."""
+        """Return the commands of the processes of servers, and of those with our variables."""
         found: dict[int, str] = {}
         mark = f"HOME={self._own['HOME']}".encode()
         for each in Path("/proc").iterdir():
@@ -70,9 +79,10 @@ class Place:
                 try:
                     variables = (each / "environ").read_bytes().split(b"\0")
                     command = (each / "cmdline").read_bytes()
+                    is_ours = mark in variables or os.getsid(int(each.name)) in self._sessions
                 except OSError:
                     continue  # it has ended, or is somebody else's
-                if mark in variables and command:
+                if is_ours and command:
                     shown = command.replace(b"\0", b" ").decode(errors="replace")
                     found[int(each.name)] = shown
         return found

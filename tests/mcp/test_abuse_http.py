@@ -96,8 +96,7 @@ class HttpProcess:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpProcess]:
     place = Place(tmp_path_factory.mktemp("http"))
     (place.root / "a.txt").write_text("hello\n")
-    command = place.command("--http", "0", "--json")
-    with ServerProcess(command, environment=place.environment) as process:
+    with place.start("--http", "0", "--json") as process:
         made = HttpProcess(process, place)
         yield made
         process.process.terminate()
@@ -254,8 +253,7 @@ def test_a_thousand_sessions_are_bounded(alive: HttpProcess) -> None:
 @pytest.mark.slow
 def test_idle_connections_do_not_keep_the_server_from_ending(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    command = place.command("--http", "0", "--json")
-    with ServerProcess(command, environment=place.environment) as process:
+    with place.start("--http", "0", "--json") as process:
         server = HttpProcess(process, place)
         session = server.connect()
         stream = HTTPConnection(server.host, server.port, timeout=60)

@@ -155,7 +155,7 @@ def test_two_calls_with_one_id_do_not_end_the_server(alive: ServerProcess) -> No
 
 @pytest.mark.slow
 def test_a_call_before_the_handshake_is_refused(place: Place) -> None:
-    with ServerProcess(place.command(), environment=place.environment) as server:
+    with place.start() as server:
         answer = server.request("tools/call", {"name": "write_file", "arguments": _WRITE})
         assert "error" in answer
         assert not (place.root / "early.txt").exists()
@@ -204,7 +204,7 @@ def test_a_storm_of_cancellations_leaves_whole_files(alive: ServerProcess, place
 def test_a_client_that_never_reads_does_not_fill_the_memory(tmp_path: Path) -> None:
     place = Place(tmp_path)
     (place.root / "big.txt").write_text("0123456789abcdef\n" * 2_500)
-    with ServerProcess(place.command(), environment=place.environment) as server:
+    with place.start() as server:
         server.initialize()
         before = server.memory()
         assert server.process.stdin is not None
@@ -268,7 +268,7 @@ def test_a_client_that_is_killed_in_a_call_leaves_whole_files_and_no_server(tmp_
 @pytest.mark.slow
 def test_a_server_that_is_killed_in_a_call_leaves_files_that_are_old_or_new(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    with ServerProcess(place.command(), environment=place.environment) as server:
+    with place.start() as server:
         server.initialize()
         for number in range(200):
             text = f"{number}\n" * 2_000
@@ -289,8 +289,7 @@ def test_a_server_that_is_killed_in_a_call_leaves_files_that_are_old_or_new(tmp_
 def test_a_command_that_the_kill_of_a_server_interrupted_can_be_undone(tmp_path: Path) -> None:
     place = Place(tmp_path)
     (place.root / "a.txt").write_text("hello\n")
-    command = place.command(sandbox="bubblewrap")
-    with ServerProcess(command, environment=place.environment) as server:
+    with place.start(sandbox="bubblewrap") as server:
         server.initialize()
         script = "rm a.txt; echo half > half.txt; exec sleep 600"
         arguments = {"command": ["sh", "-c", script]}
@@ -317,7 +316,7 @@ def test_a_command_that_the_kill_of_a_server_interrupted_can_be_undone(tmp_path:
 @contextmanager
 def _connect(place: Place) -> Iterator[ServerProcess]:
     """Start a server where another one runs or was killed."""
-    with ServerProcess(place.command(), environment=place.environment) as server:
+    with place.start() as server:
         server.initialize()
         yield server
 
@@ -336,7 +335,7 @@ def test_a_signal_ends_the_server_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     place = Place(tmp_path)
-    with ServerProcess(place.command(), environment=place.environment) as server:
+    with place.start() as server:
         server.initialize()
         server.call("write_file", path="a.txt", content="x\n")
         server.process.send_signal(number)
@@ -354,7 +353,7 @@ def test_a_command_of_a_client_that_goes_away_is_stopped_and_rolled_back(
     (place.root / "old.txt").write_text("old\n")
     seconds = f"300.{os.getpid()}"
     command = ["sh", "-c", f"echo new > old.txt; echo x > made.txt; exec sleep {seconds}"]
-    with ServerProcess(place.command(sandbox="auto"), environment=place.environment) as server:
+    with place.start(sandbox="auto") as server:
         server.initialize()
         tools = server.request("tools/list")["result"]["tools"]
         if "shell_execute" not in {each["name"] for each in tools}:

@@ -2,7 +2,6 @@
 
 import errno
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import anyio
 
 from tests.mcp.serving import Served, call, serve
 from tests.mcp.test_history_log import session, undo, write
+from tests.preloaded import run
 from tests.safety.places import ROOT
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.posix import fault_hook
@@ -77,7 +77,7 @@ with fault_hook(kill):
 def kill_in_undo(root: Path, point: str, count: int) -> None:
     """Undo call 1 in a process that is killed when it reaches a fault point for a time."""
     command = [sys.executable, "-c", UNDO, root, point, str(count)]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert run(command, cwd=ROOT).returncode == -signal.SIGKILL
 
 
 def test_what_changed_after_a_kill_in_an_undo_is_left_alone(tmp_path: Path) -> None:

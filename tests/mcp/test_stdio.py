@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.mcp_process import ServerProcess
+from tests.preloaded import PreloadedProcess
 
 SERVER = """\
 import os, sys
@@ -34,6 +35,10 @@ SLEEP = ["sh", "-c", "echo $$ > pid; echo started; exec sleep 600"]
 
 def command(root: Path) -> list[str]:
     return [sys.executable, "-c", SERVER, str(root)]
+
+
+def start(root: Path) -> ServerProcess:
+    return ServerProcess(command(root), start=PreloadedProcess)
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ def _send(number: signal.Signals) -> Callable[[ServerProcess], None]:
 def test_a_running_call_is_stopped_and_rolled_back(
     root: Path, leave: Callable[[ServerProcess], None]
 ) -> None:
-    server = ServerProcess(command(root))
+    server = start(root)
     try:
         server.initialize()
         server.start("tools/call", {"name": "shell_execute", "arguments": {"command": SLEEP}})
@@ -110,7 +115,7 @@ def test_a_running_call_is_stopped_and_rolled_back(
 
 
 def test_a_cancelled_call_is_rolled_back_and_not_answered(root: Path) -> None:
-    with ServerProcess(command(root)) as server:
+    with start(root) as server:
         server.initialize()
         params = {
             "name": "shell_execute",
@@ -148,7 +153,7 @@ def _wait_for_pid(path: Path, server: ServerProcess) -> int:
 def test_a_server_that_is_killed_leaves_the_old_file_or_the_new_one(root: Path) -> None:
     content = "x" * 40_000
     (root / "a.txt").write_text("old")
-    server = ServerProcess(command(root))
+    server = start(root)
     try:
         server.initialize()
         server.call("list_directory", path=".")
@@ -160,7 +165,7 @@ def test_a_server_that_is_killed_leaves_the_old_file_or_the_new_one(root: Path) 
     finally:
         server.kill()
     assert (root / "a.txt").read_text() in ("old", content)
-    with ServerProcess(command(root)) as server:
+    with start(root) as server:
         server.initialize()
         assert not server.call("write_file", path="b.txt", content="b").get("isError")
     assert sorted(each.name for each in root.iterdir()) == ["a.txt", "b.txt"]

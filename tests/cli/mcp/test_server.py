@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import Implementation
 
 from tests.cli.workplace import CALC, Terminal, Wink
+from tests.preloaded import PreloadedProcess
 from weakincentives.debug import SnapshotStore
 from weakincentives.debug.views import SessionView
 from weakincentives.extras import describe_missing
@@ -185,7 +186,7 @@ def test_a_session_of_a_client_is_not_continued_as_a_run(
 def test_after_a_kill_the_changes_are_still_there(
     wink: Wink, project: Path, copies: Callable[[], list[Path]]
 ) -> None:
-    with subprocess.Popen(
+    with PreloadedProcess(
         [*WINK, str(project), *QUICK],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -227,7 +228,7 @@ def test_http_is_served_until_a_signal(
 ) -> None:
     token_file = tmp_path / "token"
     command = [*WINK, str(project), *QUICK, "--http", "0", "--json", "--token-file"]
-    with subprocess.Popen(
+    with PreloadedProcess(
         [*command, str(token_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as server:
         assert server.stdout is not None
@@ -248,8 +249,9 @@ def test_http_is_served_until_a_signal(
 
         anyio.run(main)
         server.send_signal(signal.SIGTERM)
-        _, errors = server.communicate(timeout=60)
-    assert server.returncode == 0
+        assert server.wait(timeout=60) == 0
+        assert server.stderr is not None
+        errors = server.stderr.read()
     (place,) = copies()
     assert f"wink review {place.name}".encode() in errors
     assert address["token"].encode() not in errors
