@@ -17,7 +17,9 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep copies, dumps and settings of the machine out of a test."""
     for name in [each for each in os.environ if each.startswith("WINK_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("WINK_DIGEST", "off")  # it takes a part of every run, and has its own tests
+    # they take most of a short run, and have tests of their own
+    monkeypatch.setenv("WINK_DIGEST", "off")
+    monkeypatch.setenv("WINK_SANDBOX", "none")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PAGER", "LESS"):
         monkeypatch.delenv(name, raising=False)
     places = tmp_path / "places"
@@ -27,6 +29,12 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(places / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(places / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(places / "cache"))
+
+
+@pytest.fixture
+def default_sandbox(own_places: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs have the sandbox that they have for users."""
+    monkeypatch.delenv("WINK_SANDBOX")
 
 
 @pytest.fixture

@@ -544,6 +544,7 @@ def test_the_settings_of_the_workspace_are_used(wink: Wink, project: Path, scrip
     assert "no answer in 1 steps" in done.err
 
 
+@pytest.mark.usefixtures("default_sandbox")
 def test_a_script_of_the_workspace_runs_isolated_commands_only(
     wink: Wink,
     project: Path,
@@ -575,6 +576,7 @@ def test_the_dialect_is_the_one_that_is_asked_for(wink: Wink, project: Path, scr
     assert [each["path"] for each in done.last["changes"]] == ["a.txt"]
 
 
+@pytest.mark.usefixtures("default_sandbox")
 def test_commands_run_isolated_unless_the_user_says_otherwise(
     wink: Wink, project: Path, script: Script
 ):
@@ -588,6 +590,7 @@ def test_commands_run_isolated_unless_the_user_says_otherwise(
     assert (done.call["success"], done.last["changes"]) == (False, [])
 
 
+@pytest.mark.usefixtures("default_sandbox")
 def test_processes_in_the_background_end_with_the_run(wink: Wink, project: Path, script: Script):
     mark = Mark()
     line = f"echo up > up.txt; exec sleep {mark.seconds}"
@@ -601,6 +604,7 @@ def test_processes_in_the_background_end_with_the_run(wink: Wink, project: Path,
     assert done.last["stopped"] == [f"sh -c '{line}'"]
 
 
+@pytest.mark.usefixtures("default_sandbox")
 def test_long_output_is_no_change_of_the_project(wink: Wink, project: Path, script: Script):
     done = run(wink, project, script(shell("seq", "1", "20000"), "Done."), "--json")
     assert ".wink-output/1-stdout.txt" in done.call["message"]

@@ -13,6 +13,8 @@ from weakincentives.cli.run.result import count_traffic, describe_traffic
 from weakincentives.runtime.session import load_session
 from weakincentives.sandbox import NetworkConnection
 
+pytestmark = pytest.mark.usefixtures("default_sandbox")
+
 FETCH = "import sys, urllib.request as u\nfor each in sys.argv[1:]: print(u.urlopen(each).read())"
 
 

@@ -11,6 +11,8 @@ from tests.adapters.chat_server import Answer, Handler, Server, fails, is_silent
 from tests.cli.workplace import CALC, FIXED, Wink
 from weakincentives.adapters import ToolCall
 
+pytestmark = pytest.mark.usefixtures("default_sandbox")
+
 Configure = Callable[[Path, Server], None]
 PATCH = """\
 *** Begin Patch

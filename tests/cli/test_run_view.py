@@ -129,6 +129,7 @@ def test_without_a_terminal_the_run_is_plain_lines_and_the_answer_alone_is_on_st
     assert "\x1b" not in wink(*arguments).err
 
 
+@pytest.mark.usefixtures("default_sandbox")
 def test_json_has_the_exit_code_the_tokens_and_the_cost(
     wink: Wink, project: Path, script: Script, tmp_path: Path
 ):

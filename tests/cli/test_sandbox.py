@@ -12,6 +12,8 @@ from tests.cli.workplace import Script, Wink, shell, write
 from weakincentives.sandbox import LandlockSandbox, SandboxUnavailableError, probe
 from weakincentives.sandbox.bubblewrap import find_bubblewrap
 
+pytestmark = pytest.mark.usefixtures("default_sandbox")
+
 
 class Missing:
     def __init__(self, *arguments: object, **options: object) -> None:
