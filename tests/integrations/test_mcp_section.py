@@ -361,10 +361,15 @@ def test_a_call_ends_at_the_deadline_of_the_run(raw: McpToolsSection, tmp_path: 
 
 @pytest.mark.slow
 def test_a_server_that_does_not_answer_is_reported_with_its_output():
-    with pytest.raises(McpServerError, match="did not list its tools within 10 seconds") as caught:
-        raw_section("silent", start_timeout=10)
-    assert isinstance(caught.value, TimeoutError)
-    assert "starting up, please wait" in str(caught.value)
+    for seconds in (1, 10):  # a busy machine may need more than one to start it
+        told = f"did not list its tools within {seconds} second"
+        with pytest.raises(McpServerError, match=told) as caught:
+            raw_section("silent", start_timeout=seconds)
+        assert isinstance(caught.value, TimeoutError)
+        if "starting up, please wait" in str(caught.value):
+            break
+    else:
+        pytest.fail(f"no output of the server: {caught.value}")
 
 
 def test_a_server_that_does_not_start_is_reported_with_its_output():
