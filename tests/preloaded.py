@@ -179,11 +179,12 @@ def _parent() -> socket.socket:
             stdout=DEVNULL,
             start_new_session=True,
         )
-    atexit.register(_end, process)
+    atexit.register(_end, process, ours)
     return ours
 
 
-def _end(process: Popen[bytes]) -> None:
+def _end(process: Popen[bytes], requests: socket.socket) -> None:
+    requests.close()
     process.terminate()
     process.wait()
 
