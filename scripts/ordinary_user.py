@@ -8,6 +8,7 @@ with nothing but the two in it.
 
 import os
 import pwd
+import select
 import shlex
 import shutil
 import signal
@@ -20,6 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scripts.steps import ROOT
+
+_PATIENCE = 60.0
+"""Seconds for a killed process to end."""
 
 _NUMBERS = range(20_000, 30_000)
 """Systems rarely give one of these to a person or a service; two runs at once take two."""
@@ -70,7 +74,10 @@ def _end_processes() -> None:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             if f"\nUid:\t{_USER}\t" in (process / "status").read_text():
+                ended = os.pidfd_open(int(process.name))
                 os.kill(int(process.name), signal.SIGKILL)
+                select.select([ended], [], [], _PATIENCE)  # the home goes next
+                os.close(ended)
 
 
 def _environment(home: Path) -> Mapping[str, str]:
