@@ -89,6 +89,7 @@ SNAPSHOT_MUTANTS = _all(
         snapshots.RefusesOthers: "test_snapshots_of_several_threads_all_succeed",
     },
 )
+_REFUSAL = "test_a_path_that_cannot_be_restored_is_refused_and_nothing_changes"
 PARTIAL_MUTANTS = _all(
     suites.PartialRestoreTests,
     {
@@ -96,13 +97,13 @@ PARTIAL_MUTANTS = _all(
         snapshots.TakesTheFirst: "test_several_paths_come_back_together",
         snapshots.TakesNoneForAll: "test_no_paths_are_nothing",
         snapshots.TakesTheParents: "test_missing_parents_are_made_with_nothing_else_in_them",
-        snapshots.OneByOne: "test_a_path_that_is_nowhere_is_refused_and_nothing_changes",
+        snapshots.OneByOne: f"{_REFUSAL}[nowhere gone]",
         snapshots.KeepsWhatWasNotThere: "test_what_was_not_there_is_removed",
         snapshots.KeepsNewFiles: "test_a_directory_comes_back_with_all_below_it",
         snapshots.KeepsKinds: "test_a_partial_restore_changes_kinds_back",
         snapshots.ForgetsEmptyDirectories: "test_an_empty_directory_comes_back",
         snapshots.NeedsTheParent: "test_missing_parents_are_made_with_nothing_else_in_them",
-        snapshots.ReplacesWhatIsInTheWay: "test_a_file_in_the_way_is_not_replaced",
+        snapshots.ReplacesWhatIsInTheWay: f"{_REFUSAL}[in the way]",
         snapshots.ReadsPathsAsGiven: "test_paths_may_overlap_and_be_spelled_in_any_way",
         snapshots.ChangesThenRefuses: "test_an_unknown_snapshot_restores_no_path",
         snapshots.GuessesTheSnapshot: "test_an_unknown_snapshot_restores_no_path",

@@ -29,7 +29,11 @@ MUTANTS = (
     Mutant(read.TextMode, suites.BytesTests, "test_text_is_stored_as_utf_8"),
     Mutant(read.DropsTheMark, suites.TextTests, "test_pages_joined_are_the_file"),
     Mutant(read.IgnoresLimit, suites.ReadingTests, "test_read_stops_at_the_default_limit"),
-    Mutant(read.AcceptsNegatives, suites.ReadingTests, "test_a_negative_limit_is_refused"),
+    Mutant(
+        read.AcceptsNegatives,
+        suites.ReadingTests,
+        "test_a_negative_number_is_refused[limit--2]",
+    ),
     Mutant(
         read.DecodesEverything, suites.ReadingTests, "test_read_decodes_only_the_page_asked_for"
     ),

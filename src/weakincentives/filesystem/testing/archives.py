@@ -21,27 +21,7 @@ from weakincentives.filesystem import (
     ReadOnlyError,
     StateReplaced,
 )
-from weakincentives.filesystem.testing.changes import (
-    CASE_CHANGE,
-    CHANGES,
-    KIND_CHANGES,
-    NAME_CHANGE,
-    SMALL_QUOTA,
-    Change,
-    Undo,
-    change_kind,
-    change_links,
-    change_permissions,
-    change_sample,
-    change_strange_names,
-    check_later_changes,
-    check_quota,
-    check_results,
-    check_room,
-    check_undo,
-    record_undo,
-    write_sample,
-)
+from weakincentives.filesystem.testing import changes
 from weakincentives.filesystem.testing.contract import (
     ConformanceSuite,
     LimitedSuite,
@@ -72,7 +52,7 @@ class ArchiveSuite(ConformanceSuite):
         return tmp_path_factory.mktemp("archives") / "state.zip"
 
 
-def _keep(archive: Path, fs: ArchivableFilesystem) -> Undo:
+def _keep(archive: Path, fs: ArchivableFilesystem) -> changes.Undo:
     fs.export_archive(archive)
     return lambda: fs.import_archive(archive)
 
@@ -142,19 +122,19 @@ class ArchiveTests(ArchiveSuite):
         assert isinstance(fs, ArchivableFilesystem)
 
     def test_the_number_of_files_is_returned(self, fs: DatedArchives, archive: Path) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         assert fs.export_archive(archive) == 7
         fs.delete("src", recursive=True)
         assert fs.import_archive(archive) == 7
 
-    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_an_import_brings_the_state_back(
-        self, fs: DatedArchives, archive: Path, change: Change
+        self, fs: DatedArchives, archive: Path, change: changes.Change
     ) -> None:
-        check_undo(fs, change, partial(_keep, archive))
+        changes.check_undo(fs, change, partial(_keep, archive))
 
     def test_an_export_changes_nothing(self, fs: DatedArchives, archive: Path) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         fs.export_archive(archive)
         assert read_state(fs) == before
@@ -163,17 +143,17 @@ class ArchiveTests(ArchiveSuite):
     def test_an_archive_is_read_as_the_state_it_was_made_of(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         fs.export_archive(archive)
         with ArchiveFilesystem(archive) as inside:
             assert read_state(inside) == read_state(fs)
             assert (inside.manifest.file_count, inside.manifest.total_bytes) == _PLANTED
 
     def test_names_that_differ_in_case_are_archived(self, fs: DatedArchives, archive: Path) -> None:
-        check_undo(fs, CASE_CHANGE, partial(_keep, archive))
+        changes.check_undo(fs, changes.CASE_CHANGE, partial(_keep, archive))
 
     def test_any_name_is_archived(self, fs: DatedArchives, archive: Path) -> None:
-        check_undo(fs, NAME_CHANGE, partial(_keep, archive))
+        changes.check_undo(fs, changes.NAME_CHANGE, partial(_keep, archive))
 
     def test_the_empty_state_is_archived(self, fs: DatedArchives, archive: Path) -> None:
         assert fs.export_archive(archive) == 0
@@ -184,7 +164,7 @@ class ArchiveTests(ArchiveSuite):
     def test_the_same_state_and_date_give_the_same_bytes(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         fs.export_archive(archive, created_at=_DATE)
         first = archive.read_bytes()
         fs.write("README.md", "other")
@@ -207,7 +187,7 @@ class ArchiveTests(ArchiveSuite):
     def test_another_backend_takes_the_state_and_gives_it_back(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         fs.export_archive(archive, created_at=_DATE)
         other = InMemoryFilesystem()
@@ -216,28 +196,28 @@ class ArchiveTests(ArchiveSuite):
         again = archive.with_name("again.zip")
         other.export_archive(again, created_at=_DATE)
         assert again.read_bytes() == archive.read_bytes()
-        change_sample(fs)
+        changes.change_sample(fs)
         fs.import_archive(again)
         assert read_state(fs) == before
 
     def test_an_imported_state_does_not_need_the_archive(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         fs.export_archive(archive)
-        change_sample(fs)
+        changes.change_sample(fs)
         fs.import_archive(archive)
         archive.unlink()
         assert read_state(fs) == before
 
     def test_an_imported_state_can_be_changed(self, fs: DatedArchives, archive: Path) -> None:
-        check_later_changes(fs, partial(_keep, archive))
+        changes.check_later_changes(fs, partial(_keep, archive))
 
     def test_pages_hashes_and_searches_are_of_the_imported_state(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        check_results(fs, partial(_keep, archive))
+        changes.check_results(fs, partial(_keep, archive))
 
     def test_a_plain_archive_is_imported(self, fs: DatedArchives, archive: Path) -> None:
         _write_plain(archive, {"src/main.py": b"print()\n", "README.md": b"# Read me"})
@@ -251,7 +231,7 @@ class ArchiveTests(ArchiveSuite):
         self, fs: DatedArchives, archive: Path, spoiled: _Spoiled
     ) -> None:
         spoil, message = spoiled
-        write_sample(fs)
+        changes.write_sample(fs)
         fs.export_archive(archive)
         fs.write("later", "")
         before = read_state(fs)
@@ -271,27 +251,29 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
     """Archives with links, permissions, strange names, events, quotas and read-only backends."""
 
     def test_links_are_archived_as_links(self, fs: BaseFilesystem, archive: Path) -> None:
-        check_undo(fs, change_links(self), partial(_keep, archive))
+        changes.check_undo(fs, changes.change_links(self), partial(_keep, archive))
 
     def test_permissions_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        check_undo(fs, change_permissions(self), partial(_keep, archive))
+        changes.check_undo(fs, changes.change_permissions(self), partial(_keep, archive))
 
     @pytest.mark.parametrize("operation", ["delete", "write"])
     def test_names_that_others_made_are_archived(
         self, fs: BaseFilesystem, archive: Path, operation: str
     ) -> None:
-        check_undo(fs, change_strange_names(self, operation), partial(_keep, archive))
+        changes.check_undo(
+            fs, changes.change_strange_names(self, operation), partial(_keep, archive)
+        )
 
-    @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
+    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
     def test_an_import_makes_anything_what_it_was(
         self, fs: BaseFilesystem, archive: Path, then: str, now: str
     ) -> None:
-        check_undo(fs, change_kind(self, then, now), partial(_keep, archive))
+        changes.check_undo(fs, changes.change_kind(self, then, now), partial(_keep, archive))
 
     def test_an_import_is_reported_once_when_it_is_done(
         self, fs: BaseFilesystem, archive: Path
     ) -> None:
-        received = record_undo(fs, partial(_keep, archive))
+        received = changes.record_undo(fs, partial(_keep, archive))
         assert received == [(StateReplaced("import", str(archive)), "then", 1)]
 
     def test_an_export_and_a_refused_import_are_not_reported(
@@ -323,10 +305,10 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
         assert {path: found[2] for path, found in read_state(limited).items()} == {"old": b"text"}
 
     def test_the_quota_counts_what_an_import_brought(self, archive: Path, tmp_path: Path) -> None:
-        check_quota(self.make_limited(tmp_path, SMALL_QUOTA), partial(_keep, archive))
+        changes.check_quota(self, tmp_path, partial(_keep, archive))
 
     def test_what_an_import_took_away_makes_room(self, archive: Path, tmp_path: Path) -> None:
-        check_room(self.make_limited(tmp_path, SMALL_QUOTA), partial(_keep, archive))
+        changes.check_room(self, tmp_path, partial(_keep, archive))
 
     def test_a_read_only_filesystem_is_exported_and_not_imported(
         self, fs: BaseFilesystem, archive: Path

@@ -5,6 +5,7 @@ Savepoints, snapshots and archives differ in how a state is kept; what must come
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
@@ -19,6 +20,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.testing.contract import (
     NAMES,
     STRANGE_NAMES,
+    LimitedSuite,
     PlantingSuite,
     read_state,
 )
@@ -278,11 +280,14 @@ def record_undo(fs: B, keep: Callable[[B], Undo]) -> list[tuple[FilesystemEvent,
     return received
 
 
-SMALL_QUOTA = Limits(max_total_bytes=10, max_files=2)
+_QUOTA = Limits(max_total_bytes=10, max_files=2)
 
 
-def check_quota(fs: B, keep: Callable[[B], Undo]) -> None:
-    """Check that `SMALL_QUOTA` counts the state that came back."""
+def check_quota(
+    suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesystem], Undo]
+) -> None:
+    """Check that a quota counts the state that came back."""
+    fs = suite.make_limited(tmp_path, _QUOTA)
     fs.write("a", "1234567890")
     undo = keep(fs)
     fs.delete("a")
@@ -293,8 +298,9 @@ def check_quota(fs: B, keep: Callable[[B], Undo]) -> None:
     assert [entry.name for entry in fs.list()] == ["a"]
 
 
-def check_room(fs: B, keep: Callable[[B], Undo]) -> None:
-    """Check that what an undo removed makes room in `SMALL_QUOTA`."""
+def check_room(suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesystem], Undo]) -> None:
+    """Check that what an undo removed makes room in a quota."""
+    fs = suite.make_limited(tmp_path, _QUOTA)
     for _ in range(3):
         undo = keep(fs)
         fs.write("dir/a", "1234567890")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from weakincentives.filesystem import (
     FileEntry,
@@ -19,8 +19,6 @@ from weakincentives.filesystem import (
     WriteMode,
     WriteResult,
 )
-
-T = TypeVar("T")
 
 _METHODS = (
     "read", "read_bytes", "exists", "stat", "list", "glob", "grep",
@@ -92,34 +90,31 @@ class MockFilesystem:
         self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
     ) -> ReadResult:
         """Return a page of text."""
-        arguments = {"offset": offset, "limit": limit, "encoding": encoding}
-        return self._respond("read", self.backend.read, path, arguments)
+        return self._respond("read", path, offset=offset, limit=limit, encoding=encoding)
 
     def read_bytes(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> ReadBytesResult:
         """Return a range of bytes."""
-        arguments = {"offset": offset, "limit": limit}
-        return self._respond("read_bytes", self.backend.read_bytes, path, arguments)
+        return self._respond("read_bytes", path, offset=offset, limit=limit)
 
     def exists(self, path: str) -> bool:
         """Return whether a path exists."""
-        return self._respond("exists", self.backend.exists, path, {})
+        return self._respond("exists", path)
 
     def stat(self, path: str) -> FileStat:
         """Return the metadata of an entry."""
-        return self._respond("stat", self.backend.stat, path, {})
+        return self._respond("stat", path)
 
     def list(self, path: str = ".") -> Results[FileEntry]:
         """Return the entries of a directory."""
-        return self._respond("list", self.backend.list, path, {})
+        return self._respond("list", path)
 
     def glob(
         self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
     ) -> Results[GlobMatch]:
         """Return the files that match."""
-        arguments = {"path": path, "use_ignore_files": use_ignore_files}
-        return self._respond("glob", self.backend.glob, pattern, arguments)
+        return self._respond("glob", pattern, path=path, use_ignore_files=use_ignore_files)
 
     def grep(
         self,
@@ -131,13 +126,14 @@ class MockFilesystem:
         use_ignore_files: bool = False,
     ) -> Results[GrepMatch]:
         """Return the lines that match."""
-        arguments = {
-            "path": path,
-            "glob": glob,
-            "max_matches": max_matches,
-            "use_ignore_files": use_ignore_files,
-        }
-        return self._respond("grep", self.backend.grep, pattern, arguments)
+        return self._respond(
+            "grep",
+            pattern,
+            path=path,
+            glob=glob,
+            max_matches=max_matches,
+            use_ignore_files=use_ignore_files,
+        )
 
     def write(
         self,
@@ -148,8 +144,9 @@ class MockFilesystem:
         create_parents: bool = True,
     ) -> WriteResult:
         """Write text."""
-        arguments = {"content": content, "mode": mode, "create_parents": create_parents}
-        return self._respond("write", self.backend.write, path, arguments)
+        return self._respond(
+            "write", path, content=content, mode=mode, create_parents=create_parents
+        )
 
     def write_bytes(
         self,
@@ -160,29 +157,27 @@ class MockFilesystem:
         create_parents: bool = True,
     ) -> WriteResult:
         """Write bytes."""
-        arguments = {"content": content, "mode": mode, "create_parents": create_parents}
-        return self._respond("write_bytes", self.backend.write_bytes, path, arguments)
+        return self._respond(
+            "write_bytes", path, content=content, mode=mode, create_parents=create_parents
+        )
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, or with `recursive` a directory."""
-        self._respond("delete", self.backend.delete, path, {"recursive": recursive})
+        self._respond("delete", path, recursive=recursive)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
         """Create a directory."""
-        arguments = {"parents": parents, "exist_ok": exist_ok}
-        self._respond("mkdir", self.backend.mkdir, path, arguments)
+        self._respond("mkdir", path, parents=parents, exist_ok=exist_ok)
 
     # --- beyond the protocol ---
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         """Move a file or directory."""
-        arguments = {"destination": destination, "overwrite": overwrite}
-        self._respond("move", self.backend.move, source, arguments)
+        self._respond("move", source, destination=destination, overwrite=overwrite)
 
     def copy(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         """Copy a file or directory."""
-        arguments = {"destination": destination, "overwrite": overwrite}
-        self._respond("copy", self.backend.copy, source, arguments)
+        self._respond("copy", source, destination=destination, overwrite=overwrite)
 
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal; not recorded."""
@@ -196,17 +191,11 @@ class MockFilesystem:
         """Call `listener` on every change of the backend; return a function to unsubscribe."""
         return self.backend.subscribe(listener)
 
-    def _respond(
-        self,
-        method: str,
-        real: Callable[..., T],
-        subject: str,
-        arguments: Mapping[str, object],
-    ) -> T:
+    def _respond(self, method: str, subject: str, /, **arguments: object) -> Any:
         self._calls.append(Call(method, subject, arguments))
         responses = self._responses.get((method, subject)) or self._responses.get((method, None))
         if not responses:
-            return real(subject, **arguments)
+            return getattr(self.backend, method)(subject, **arguments)
         response = responses.pop(0) if len(responses) > 1 else responses[0]
         if isinstance(response, BaseException):
             raise response

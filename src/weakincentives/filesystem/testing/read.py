@@ -1,5 +1,7 @@
 """Conformance of `read` and `read_bytes`: pages, ranges, and text that is never translated."""
 
+from typing import Any
+
 import pytest
 
 from weakincentives.filesystem import (
@@ -162,19 +164,13 @@ class ReadingTests(ConformanceSuite):
         fs.write("a.txt", text)
         assert fs.read("a.txt").total_lines == lines
 
-    def test_a_negative_offset_is_refused(self, fs: Filesystem) -> None:
+    @pytest.mark.parametrize(("name", "value"), [("offset", -1), ("limit", -2)])
+    def test_a_negative_number_is_refused(self, fs: Filesystem, name: str, value: int) -> None:
         fs.write("a.txt", "text")
-        with pytest.raises(ValueError, match="offset must be non-negative"):
-            fs.read("a.txt", offset=-1)
-        with pytest.raises(ValueError, match="offset must be non-negative"):
-            fs.read_bytes("a.txt", offset=-1)
-
-    def test_a_negative_limit_is_refused(self, fs: Filesystem) -> None:
-        fs.write("a.txt", "text")
-        with pytest.raises(ValueError, match="limit must be non-negative"):
-            fs.read("a.txt", limit=-2)
-        with pytest.raises(ValueError, match="limit must be non-negative"):
-            fs.read_bytes("a.txt", limit=-2)
+        arguments: dict[str, Any] = {name: value}
+        for call in (fs.read, fs.read_bytes):
+            with pytest.raises(ValueError, match=f"{name} must be non-negative"):
+                call("a.txt", **arguments)
 
     def test_read_of_bytes_that_are_no_text_names_read_bytes(self, fs: Filesystem) -> None:
         fs.write_bytes("a.bin", b"\xff\xfe\x00")

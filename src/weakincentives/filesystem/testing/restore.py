@@ -21,21 +21,7 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff,
 )
-from weakincentives.filesystem.testing.changes import (
-    KIND_CHANGES,
-    SMALL_QUOTA,
-    Undo,
-    change_kind,
-    change_links,
-    change_permissions,
-    change_sample,
-    change_strange_names,
-    check_quota,
-    check_room,
-    check_undo,
-    record_undo,
-    write_sample,
-)
+from weakincentives.filesystem.testing import changes
 from weakincentives.filesystem.testing.contract import (
     ConformanceSuite,
     LimitedSuite,
@@ -70,16 +56,34 @@ class Previews(PartialRestores, Protocol):
         ...
 
 
-class PartialRestoreTests(ConformanceSuite):
-    """`restore(snapshot, paths=...)`."""
+class SampleSuite(ConformanceSuite):
+    """A suite that needs a snapshot of a state that has changed since."""
 
     @pytest.fixture
     def kept(self, fs: PartialRestores) -> FilesystemSnapshot:
         """A snapshot of the sample tree; the workspace has changed since."""
-        write_sample(fs)
+        changes.write_sample(fs)
         kept = fs.snapshot()
-        change_sample(fs)
+        changes.change_sample(fs)
         return kept
+
+
+_IN_THE_WAY = r"vendor/\.git/HEAD.*restore 'vendor'"
+_REFUSED: dict[str, tuple[str, type[Exception], str | None]] = {
+    **{
+        f"nowhere {path}": (path, SnapshotRestoreError, f"Failed to restore '{path}'")
+        for path in ("gone", "src/gone", ".gitattributes/below")
+    },
+    "in the way": ("vendor/.git/HEAD", SnapshotRestoreError, _IN_THE_WAY),
+    "above the root": ("..", PathEscapeError, None),
+    "out of the root": ("src/../../x", PathEscapeError, None),
+    "nul": ("a\0b", InvalidPathError, None),
+}
+"""Paths that cannot be restored, the error, and what it says if that is known."""
+
+
+class PartialRestoreTests(SampleSuite):
+    """`restore(snapshot, paths=...)`."""
 
     def test_a_file_comes_back_and_all_else_stays(
         self, fs: PartialRestores, kept: FilesystemSnapshot
@@ -168,10 +172,10 @@ class PartialRestoreTests(ConformanceSuite):
 
     @pytest.mark.parametrize("paths", [["."], ["/"], [""], ["README.md", "."]])
     def test_the_root_is_everything(self, fs: PartialRestores, paths: Sequence[str]) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         kept = fs.snapshot()
-        change_sample(fs)
+        changes.change_sample(fs)
         fs.restore(kept, paths=paths)
         assert read_state(fs) == before
 
@@ -180,36 +184,17 @@ class PartialRestoreTests(ConformanceSuite):
         fs.restore(kept, paths=[])
         assert read_state(fs) == before
 
-    @pytest.mark.parametrize("path", ["gone", "src/gone", ".gitattributes/below"])
-    def test_a_path_that_is_nowhere_is_refused_and_nothing_changes(
-        self, fs: PartialRestores, kept: FilesystemSnapshot, path: str
-    ) -> None:
-        before = read_state(fs)
-        with pytest.raises(SnapshotRestoreError, match=f"Failed to restore '{path}'"):
-            fs.restore(kept, paths=["README.md", path])
-        assert read_state(fs) == before
-
-    def test_a_file_in_the_way_is_not_replaced(
-        self, fs: PartialRestores, kept: FilesystemSnapshot
-    ) -> None:
-        before = read_state(fs)
-        with pytest.raises(SnapshotRestoreError, match=r"vendor/\.git/HEAD.*restore 'vendor'"):
-            fs.restore(kept, paths=["README.md", "vendor/.git/HEAD"])
-        assert read_state(fs) == before
-
-    @pytest.mark.parametrize(
-        ("path", "error"),
-        [("..", PathEscapeError), ("src/../../x", PathEscapeError), ("a\0b", InvalidPathError)],
-    )
-    def test_a_partial_restore_refuses_what_is_no_path(
+    @pytest.mark.parametrize(("path", "error", "message"), _REFUSED.values(), ids=_REFUSED)
+    def test_a_path_that_cannot_be_restored_is_refused_and_nothing_changes(
         self,
         fs: PartialRestores,
         kept: FilesystemSnapshot,
         path: str,
         error: type[Exception],
+        message: str | None,
     ) -> None:
         before = read_state(fs)
-        with pytest.raises(error):
+        with pytest.raises(error, match=message):
             fs.restore(kept, paths=["README.md", path])
         assert read_state(fs) == before
 
@@ -224,10 +209,10 @@ class PartialRestoreTests(ConformanceSuite):
     def test_a_snapshot_does_not_see_what_follows_a_partial_restore(
         self, fs: PartialRestores
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         kept = fs.snapshot()
-        change_sample(fs)
+        changes.change_sample(fs)
         fs.restore(kept, paths=["src", "empty"])
         fs.write("src/main.py", "changed")
         fs.write("src/more/file", "more")
@@ -249,22 +234,22 @@ class PartialRestoreTests(ConformanceSuite):
         assert read_state(fs) == half
 
 
-class SnapshotViewTests(ConformanceSuite):
+class SnapshotViewTests(SampleSuite):
     """`view` and `preview`: the state of a snapshot, and what a restore would change."""
 
     def test_a_view_shows_what_was_kept(self, fs: Previews) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         kept = fs.snapshot()
-        change_sample(fs)
+        changes.change_sample(fs)
         assert read_state(fs.view(kept)) == before
 
     def test_a_view_does_not_move(self, fs: Previews) -> None:
         first = fs.snapshot()
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         view = fs.view(fs.snapshot())
-        change_sample(fs)
+        changes.change_sample(fs)
         fs.restore(first)
         fs.write("README.md", "third")
         assert read_state(view) == before
@@ -287,11 +272,8 @@ class SnapshotViewTests(ConformanceSuite):
         "paths", [None, ["README.md"], ["new", "vendor"], ["src", "empty"], ["."], []]
     )
     def test_a_preview_lists_exactly_what_the_restore_does(
-        self, fs: Previews, paths: Sequence[str] | None
+        self, fs: Previews, kept: FilesystemSnapshot, paths: Sequence[str] | None
     ) -> None:
-        write_sample(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
         fs.write_bytes("src/renamed.py", fs.read_bytes("src/main.py").content)
         fs.delete("src/main.py")
         spoiled = fs.snapshot()
@@ -315,17 +297,14 @@ class SnapshotViewTests(ConformanceSuite):
         ]
         assert "-new" in found.patch()
 
-    def test_a_preview_changes_nothing(self, fs: Previews) -> None:
-        write_sample(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
+    def test_a_preview_changes_nothing(self, fs: Previews, kept: FilesystemSnapshot) -> None:
         before = read_state(fs)
         fs.preview(kept)
         fs.preview(kept, paths=["vendor", "new", "empty"])
         assert read_state(fs) == before
 
     def test_a_preview_of_the_present_is_empty(self, fs: Previews) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         kept = fs.snapshot()
         assert not fs.preview(kept)
         fs.write("README.md", "changed")
@@ -333,11 +312,8 @@ class SnapshotViewTests(ConformanceSuite):
 
     @pytest.mark.parametrize("paths", [["gone"], ["vendor/.git"], ["../x"]])
     def test_a_preview_refuses_what_the_restore_would_refuse(
-        self, fs: Previews, paths: Sequence[str]
+        self, fs: Previews, kept: FilesystemSnapshot, paths: Sequence[str]
     ) -> None:
-        write_sample(fs)
-        kept = fs.snapshot()
-        change_sample(fs)
         errors: list[tuple[type[BaseException], str]] = []
         calls: tuple[Callable[..., object], ...] = (fs.preview, fs.restore)
         for call in calls:
@@ -356,11 +332,11 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Restores with links, permissions, strange names, events, quotas and read-only backends."""
 
     def test_links_come_back_as_links(self, fs: SnapshotBackend) -> None:
-        check_undo(fs, change_links(self), keep_snapshot)
+        changes.check_undo(fs, changes.change_links(self), keep_snapshot)
 
-    @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
+    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
     def test_anything_becomes_what_it_was(self, fs: SnapshotBackend, then: str, now: str) -> None:
-        check_undo(fs, change_kind(self, then, now), keep_snapshot)
+        changes.check_undo(fs, changes.change_kind(self, then, now), keep_snapshot)
 
     def test_nothing_is_written_through_a_link_that_is_in_the_way(
         self, fs: SnapshotBackend
@@ -375,14 +351,14 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert fs.list("other") == ()
 
     def test_permissions_come_back(self, fs: SnapshotBackend) -> None:
-        check_undo(fs, change_permissions(self), keep_snapshot)
+        changes.check_undo(fs, changes.change_permissions(self), keep_snapshot)
 
     @pytest.mark.parametrize("operation", ["delete", "write"])
     def test_names_that_others_made_come_back(self, fs: SnapshotBackend, operation: str) -> None:
-        check_undo(fs, change_strange_names(self, operation), keep_snapshot)
+        changes.check_undo(fs, changes.change_strange_names(self, operation), keep_snapshot)
 
     def test_a_restore_is_reported_once_when_it_is_done(self, fs: SnapshotBackend) -> None:
-        [(event, text, count)] = record_undo(fs, keep_snapshot)
+        [(event, text, count)] = changes.record_undo(fs, keep_snapshot)
         assert isinstance(event, StateReplaced)
         assert (event.reason, text, count) == ("restore", "then", 1)
 
@@ -393,10 +369,10 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert received == []
 
     def test_the_quota_counts_what_a_restore_brought_back(self, tmp_path: Path) -> None:
-        check_quota(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
+        changes.check_quota(self, tmp_path, _keep)
 
     def test_what_a_restore_took_away_makes_room(self, tmp_path: Path) -> None:
-        check_room(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
+        changes.check_room(self, tmp_path, _keep)
 
     def test_a_read_only_filesystem_is_not_restored(self, fs: SnapshotBackend) -> None:
         kept = fs.snapshot()
@@ -408,6 +384,6 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert frozen.read("file").content == "text"
 
 
-def _keep(fs: BaseFilesystem) -> Undo:
+def _keep(fs: BaseFilesystem) -> changes.Undo:
     assert isinstance(fs, SnapshotableFilesystem)
     return keep_snapshot(fs)

@@ -16,26 +16,7 @@ from weakincentives.filesystem import (
     TransactionalFilesystem,
     time_limit,
 )
-from weakincentives.filesystem.testing.changes import (
-    CHANGES,
-    KIND_CHANGES,
-    SMALL_QUOTA,
-    Change,
-    Undo,
-    change_kind,
-    change_links,
-    change_permissions,
-    change_sample,
-    change_strange_names,
-    check_later_changes,
-    check_quota,
-    check_results,
-    check_room,
-    check_undo,
-    record_undo,
-    replaced,
-    write_sample,
-)
+from weakincentives.filesystem.testing import changes
 from weakincentives.filesystem.testing.contract import LimitedSuite, PlantingSuite, read_state
 from weakincentives.filesystem.testing.events import record_events
 
@@ -117,7 +98,7 @@ def _within(fs: TransactionalFilesystem, change: Callable[[], object]) -> None:
         change()
 
 
-def _keep(fs: Filesystem) -> Undo:
+def _keep(fs: Filesystem) -> changes.Undo:
     assert isinstance(fs, Transactional)
     return fs.savepoint().rollback
 
@@ -130,11 +111,11 @@ class SavepointTests(PlantingSuite, LimitedSuite):
 
     # --- what comes back ---
 
-    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_a_rollback_brings_everything_back(
-        self, fs: TransactionalFilesystem, change: Change
+        self, fs: TransactionalFilesystem, change: changes.Change
     ) -> None:
-        check_undo(fs, change, _keep)
+        changes.check_undo(fs, change, _keep)
 
     @pytest.mark.parametrize("change", _OPERATIONS.values(), ids=_OPERATIONS)
     def test_every_change_can_be_taken_back(
@@ -145,39 +126,40 @@ class SavepointTests(PlantingSuite, LimitedSuite):
                 change(fs)
                 assert savepoint.changed
 
-        check_undo(fs, Change(replaced(_TREE).prepare, change), _keep)
-        check_undo(fs, Change(replaced(_TREE).prepare, apply), _keep)
+        prepare = changes.replaced(_TREE).prepare
+        for each in (change, apply):
+            changes.check_undo(fs, changes.Change(prepare, each), _keep)
 
-    @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
+    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
     def test_a_rollback_makes_anything_what_it_was(
         self, fs: TransactionalFilesystem, then: str, now: str
     ) -> None:
-        check_undo(fs, change_kind(self, then, now), _keep)
+        changes.check_undo(fs, changes.change_kind(self, then, now), _keep)
 
     def test_links_and_permissions_come_back(self, fs: TransactionalFilesystem) -> None:
-        check_undo(fs, change_links(self), _keep)
-        check_undo(fs, change_permissions(self), _keep)
+        changes.check_undo(fs, changes.change_links(self), _keep)
+        changes.check_undo(fs, changes.change_permissions(self), _keep)
 
     @pytest.mark.parametrize("operation", ["delete", "write"])
     def test_a_rollback_brings_back_names_that_others_made(
         self, fs: TransactionalFilesystem, operation: str
     ) -> None:
-        check_undo(fs, change_strange_names(self, operation), _keep)
+        changes.check_undo(fs, changes.change_strange_names(self, operation), _keep)
 
     def test_the_state_after_a_rollback_can_be_changed(self, fs: TransactionalFilesystem) -> None:
-        check_later_changes(fs, _keep)
+        changes.check_later_changes(fs, _keep)
 
     def test_pages_hashes_and_searches_are_of_the_state_that_came_back(
         self, fs: TransactionalFilesystem
     ) -> None:
-        check_results(fs, _keep)
+        changes.check_results(fs, _keep)
 
     # --- how it ends ---
 
     def test_a_release_keeps_what_was_changed(self, fs: TransactionalFilesystem) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         savepoint = fs.savepoint()
-        change_sample(fs)
+        changes.change_sample(fs)
         changed = read_state(fs)
         savepoint.release()
         assert read_state(fs) == changed
@@ -225,13 +207,13 @@ class SavepointTests(PlantingSuite, LimitedSuite):
     def test_an_inner_rollback_leaves_what_was_done_before_it(
         self, fs: TransactionalFilesystem
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         with fs.savepoint() as outer:
             fs.write("src/main.py", "outer")
             fs.write("outer", "")
             between = read_state(fs)
             inner = fs.savepoint()
-            change_sample(fs)
+            changes.change_sample(fs)
             inner.rollback()
             assert read_state(fs) == between
             assert outer.changed
@@ -240,12 +222,12 @@ class SavepointTests(PlantingSuite, LimitedSuite):
     def test_an_outer_rollback_takes_back_what_an_inner_one_released(
         self, fs: TransactionalFilesystem
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         outer = fs.savepoint()
         fs.write("README.md", "outer")
         with fs.savepoint():
-            change_sample(fs)
+            changes.change_sample(fs)
         fs.write("README.md", "outer again")
         outer.rollback()
         assert read_state(fs) == before
@@ -253,13 +235,13 @@ class SavepointTests(PlantingSuite, LimitedSuite):
     def test_what_follows_an_inner_rollback_is_taken_back_by_the_outer_one(
         self, fs: TransactionalFilesystem
     ) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         outer = fs.savepoint()
         inner = fs.savepoint()
-        change_sample(fs)
+        changes.change_sample(fs)
         inner.rollback()
-        change_sample(fs)
+        changes.change_sample(fs)
         outer.rollback()
         assert read_state(fs) == before
 
@@ -324,7 +306,9 @@ class SavepointTests(PlantingSuite, LimitedSuite):
     # --- who is received, and the quota ---
 
     def test_a_rollback_is_reported_once_when_it_is_done(self, fs: TransactionalFilesystem) -> None:
-        assert record_undo(fs, _keep) == [(StateReplaced("rollback", "savepoint"), "then", 1)]
+        assert changes.record_undo(fs, _keep) == [
+            (StateReplaced("rollback", "savepoint"), "then", 1)
+        ]
 
     def test_what_takes_nothing_back_is_not_reported(self, fs: TransactionalFilesystem) -> None:
         events = record_events(fs)
@@ -338,10 +322,10 @@ class SavepointTests(PlantingSuite, LimitedSuite):
         assert len(received) == 1
 
     def test_what_a_rollback_took_away_makes_room(self, tmp_path: Path) -> None:
-        check_room(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
+        changes.check_room(self, tmp_path, _keep)
 
     def test_the_quota_counts_what_a_rollback_brought_back(self, tmp_path: Path) -> None:
-        check_quota(self.make_limited(tmp_path, SMALL_QUOTA), _keep)
+        changes.check_quota(self, tmp_path, _keep)
 
     # --- threads ---
 

@@ -12,19 +12,7 @@ import pytest
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
-from weakincentives.filesystem.testing.changes import (
-    CASE_CHANGE,
-    CHANGES,
-    NAME_CHANGE,
-    SAMPLE_CHANGE,
-    Change,
-    Undo,
-    change_sample,
-    check_later_changes,
-    check_results,
-    check_undo,
-    write_sample,
-)
+from weakincentives.filesystem.testing import changes
 from weakincentives.filesystem.testing.contract import ConformanceSuite, read_state
 from weakincentives.filesystem.testing.threads import (
     check_while_running,
@@ -41,7 +29,7 @@ _COPY_METHODS: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
 }
 
 
-def keep_snapshot(fs: SnapshotableFilesystem) -> Undo:
+def keep_snapshot(fs: SnapshotableFilesystem) -> changes.Undo:
     """Keep the state as a snapshot."""
     kept = fs.snapshot()
     return lambda: fs.restore(kept)
@@ -58,20 +46,20 @@ class SnapshotTests(ConformanceSuite):
     def test_the_filesystem_is_snapshotable(self, fs: SnapshotableFilesystem) -> None:
         assert isinstance(fs, SnapshotableFilesystem)
 
-    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_everything_comes_back_and_nothing_else_stays(
-        self, fs: SnapshotableFilesystem, change: Change
+        self, fs: SnapshotableFilesystem, change: changes.Change
     ) -> None:
-        check_undo(fs, change, keep_snapshot)
+        changes.check_undo(fs, change, keep_snapshot)
 
     def test_any_name_comes_back(self, fs: SnapshotableFilesystem) -> None:
-        check_undo(fs, NAME_CHANGE, keep_snapshot)
+        changes.check_undo(fs, changes.NAME_CHANGE, keep_snapshot)
 
     def test_names_that_differ_in_case_come_back(self, fs: SnapshotableFilesystem) -> None:
-        check_undo(fs, CASE_CHANGE, keep_snapshot)
+        changes.check_undo(fs, changes.CASE_CHANGE, keep_snapshot)
 
     def test_keeping_a_state_does_not_change_it(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         fs.snapshot(tag="tag")
         assert read_state(fs) == before
@@ -89,11 +77,11 @@ class SnapshotTests(ConformanceSuite):
             assert [entry.name for entry in fs.list("only")] == [str(number)]
 
     def test_a_snapshot_does_not_see_later_changes(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         before = read_state(fs)
         kept = fs.snapshot()
         for _ in range(3):
-            change_sample(fs)
+            changes.change_sample(fs)
             fs.restore(kept)
         assert read_state(fs) == before
 
@@ -110,9 +98,9 @@ class SnapshotTests(ConformanceSuite):
         assert [entry.name for entry in fs.list()] == ["file"]
 
     def test_a_restore_can_be_undone(self, fs: SnapshotableFilesystem) -> None:
-        write_sample(fs)
+        changes.write_sample(fs)
         first = fs.snapshot()
-        change_sample(fs)
+        changes.change_sample(fs)
         after = read_state(fs)
         second = fs.snapshot()
         fs.restore(first)
@@ -120,12 +108,12 @@ class SnapshotTests(ConformanceSuite):
         assert read_state(fs) == after
 
     def test_a_restored_state_can_be_changed(self, fs: SnapshotableFilesystem) -> None:
-        check_later_changes(fs, keep_snapshot)
+        changes.check_later_changes(fs, keep_snapshot)
 
     def test_pages_hashes_and_searches_are_of_the_restored_state(
         self, fs: SnapshotableFilesystem
     ) -> None:
-        check_results(fs, keep_snapshot)
+        changes.check_results(fs, keep_snapshot)
 
     def test_the_value_has_date_root_and_tag(self, fs: SnapshotableFilesystem) -> None:
         kept = fs.snapshot(tag="before")
@@ -148,7 +136,7 @@ class SnapshotTests(ConformanceSuite):
         fs: SnapshotableFilesystem,
         copied: Callable[[FilesystemSnapshot], FilesystemSnapshot],
     ) -> None:
-        def keep(fs: SnapshotableFilesystem) -> Undo:
+        def keep(fs: SnapshotableFilesystem) -> changes.Undo:
             kept = fs.snapshot(tag="é")
             stored = copied(kept)
             assert stored == kept
@@ -157,16 +145,16 @@ class SnapshotTests(ConformanceSuite):
             fs.snapshot()
             return lambda: fs.restore(stored)
 
-        check_undo(fs, SAMPLE_CHANGE, keep)
+        changes.check_undo(fs, changes.SAMPLE_CHANGE, keep)
 
     def test_a_value_without_the_place_of_its_store_restores(
         self, fs: SnapshotableFilesystem
     ) -> None:
-        def keep(fs: SnapshotableFilesystem) -> Undo:
+        def keep(fs: SnapshotableFilesystem) -> changes.Undo:
             kept = replace(fs.snapshot(), git_dir=None)
             return lambda: fs.restore(kept)
 
-        check_undo(fs, SAMPLE_CHANGE, keep)
+        changes.check_undo(fs, changes.SAMPLE_CHANGE, keep)
 
     def test_an_unknown_snapshot_is_refused_and_changes_nothing(
         self, fs: SnapshotableFilesystem
