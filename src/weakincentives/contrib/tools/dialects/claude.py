@@ -151,13 +151,7 @@ def _decode_grep(params: Grep, _: object) -> GrepParams:
     return _GREP_FIELDS.decode(params)
 
 
-_READ = f"""\
-Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
-set offset.
-{shared.FILE_FORMATS}"""
-_WRITE = """\
-Write a whole file; an existing one is replaced. At most 48000 characters per call.
-To change part of a file, use $EditFileParams."""
+_READ = f"{shared.READ_PAGES} offset.\n{shared.FILE_FORMATS}"
 _EDIT = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless replace_all is set: copy it from the file without \
@@ -174,7 +168,7 @@ binary files and files ignored by .gitignore."""
 _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
     shared.page_tool("Read", _READ, Read, aliases=_FILE_PATH),
-    shared.mapped("Write", _WRITE, shared.map_whole_text(Write), aliases=_FILE_PATH),
+    shared.mapped("Write", shared.WRITE_WHOLE, shared.map_whole_text(Write), aliases=_FILE_PATH),
     shared.edit_tool(
         "Edit",
         _EDIT,

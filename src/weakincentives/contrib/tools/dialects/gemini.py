@@ -188,21 +188,12 @@ def _encode_grep(request: GrepParams) -> GrepCall | None:
     return replace(call, names_only=names_only, case_sensitive=not request.ignore_case)
 
 
-_READ = f"""\
-Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
-set start_line.
-{shared.FILE_FORMATS}"""
-_WRITE = """\
-Write a whole file; an existing one is replaced. At most 48000 characters per call.
-To change part of a file, use $EditFileParams."""
+_READ = f"{shared.READ_PAGES} start_line.\n{shared.FILE_FORMATS}"
 _REPLACE = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless allow_multiple is set: copy it from the file \
 without line numbers, with about three surrounding lines. {shared.EDIT_TOLERANCE}
 {shared.CREATES_WITH_EMPTY_OLD}"""
-_LIST = """\
-List one directory: subdirectories first, then files with their sizes.
-To find files at any depth, use $GlobParams."""
 _GLOB = f"""\
 Find files by path pattern; returns sorted paths.
 {shared.GLOB_SYNTAX}
@@ -215,7 +206,7 @@ _DIR_PATH = {"path": "dir_path"}
 GEMINI: tuple[ToolSpec[Any], ...] = (
     shared.mapped(
         "list_directory",
-        _LIST,
+        shared.LIST_DIRECTORY,
         shared.FieldMapping(
             ListDirectoryCall,
             LsParams,
@@ -237,7 +228,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         aliases=_FILE_PATH,
         read_only=True,
     ),
-    shared.mapped("write_file", _WRITE, shared.map_whole_text(WriteCall), aliases=_FILE_PATH),
+    shared.mapped(
+        "write_file", shared.WRITE_WHOLE, shared.map_whole_text(WriteCall), aliases=_FILE_PATH
+    ),
     shared.edit_tool(
         "replace",
         _REPLACE,

@@ -101,10 +101,6 @@ than once, add "@@" with a line above the change, such as its class or function;
 File" marks a change at the end. Do not use line numbers. A new file has at most 48000 \
 characters."""
 
-_READ = """\
-Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
-set offset."""
-
 _LIST = """\
 List a directory and its subdirectories: directories first, then files with their sizes; up to \
 1000 entries per call. For the rest, set offset."""
@@ -170,7 +166,11 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         aliases={"patch": "input", "diff": "input"},
     ),
     shared.page_tool(
-        "read_file", _READ, ReadFileCall, aliases={"path": "file_path"}, superseded_by=(BashParams,)
+        "read_file",
+        f"{shared.READ_PAGES} offset.",
+        ReadFileCall,
+        aliases={"path": "file_path"},
+        superseded_by=(BashParams,),
     ),
     ToolSpec(
         name="list_dir",

@@ -43,6 +43,15 @@ MOVE_ALIASES = {
 DIRECTORY_ALIASES = {"file_path": "path", "dir_path": "path", "directory": "path"}
 """Other names that models use for the path of a directory."""
 
+READ_PAGES = """\
+Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
+set"""
+WRITE_WHOLE = """\
+Write a whole file; an existing one is replaced. At most 48000 characters per call.
+To change part of a file, use $EditFileParams."""
+LIST_DIRECTORY = """\
+List one directory: subdirectories first, then files with their sizes.
+To find files at any depth, use $GlobParams."""
 FILE_FORMATS = """\
 Notebooks are shown as cells, images as images if you can view them, other binary files as hex."""
 EDIT_TOLERANCE = """\

@@ -323,7 +323,16 @@ _SHELL_EXECUTE = pass_through(
     aliases={"commands": "command", "argv": "command", "timeout": "timeout_seconds"},
     bypasses_filesystem=True,
 )
-_POLL_ALIASES = {"id": "process_id", "pid": "process_id", "session_id": "process_id"}
+
+
+def _poll_and_stop(poll: str, stop: str) -> tuple[ToolSpec[Any], ToolSpec[Any]]:
+    aliases = {"id": "process_id", "pid": "process_id", "session_id": "process_id"}
+    return (
+        pass_through(poll, ShellPollParams, _POLL, aliases=aliases, read_only=True),
+        pass_through(stop, ShellStopParams, _STOP, aliases=aliases, bypasses_filesystem=True),
+    )
+
+
 _SHELL_TOOLS = (
     _SHELL_EXECUTE,
     pass_through(
@@ -333,10 +342,7 @@ _SHELL_TOOLS = (
         aliases={"commands": "command", "argv": "command"},
         bypasses_filesystem=True,
     ),
-    pass_through("shell_poll", ShellPollParams, _POLL, aliases=_POLL_ALIASES, read_only=True),
-    pass_through(
-        "shell_stop", ShellStopParams, _STOP, aliases=_POLL_ALIASES, bypasses_filesystem=True
-    ),
+    *_poll_and_stop("shell_poll", "shell_stop"),
 )
 _BASH: ToolSpec[Any] = ToolSpec(
     name="Bash",
@@ -412,10 +418,7 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             bypasses_filesystem=True,
         ),
         pass_through("bash_start", BashStartParams, _START_SCRIPT, bypasses_filesystem=True),
-        pass_through("bash_poll", ShellPollParams, _POLL, aliases=_POLL_ALIASES, read_only=True),
-        pass_through(
-            "bash_stop", ShellStopParams, _STOP, aliases=_POLL_ALIASES, bypasses_filesystem=True
-        ),
+        *_poll_and_stop("bash_poll", "bash_stop"),
     ),
     "openai": (
         _EXEC_COMMAND,

@@ -6,13 +6,8 @@ from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 
-_LS = """\
-List one directory: subdirectories first, then files with their sizes.
-To find files at any depth, use $GlobParams."""
-
 _READ_FILE = f"""\
-Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
-set offset.
+{shared.READ_PAGES} offset.
 {shared.FILE_FORMATS}
 To find the relevant lines of a large file, use $GrepParams."""
 
@@ -40,7 +35,7 @@ WINK: tuple[ToolSpec[Any], ...] = (
     shared.pass_through(
         "ls",
         requests.LsParams,
-        _LS,
+        shared.LIST_DIRECTORY,
         aliases={**shared.DIRECTORY_ALIASES, "ignore": "exclude"},
         read_only=True,
     ),
