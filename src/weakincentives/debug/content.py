@@ -70,12 +70,7 @@ def describe_file(
         ValueError: It is not a path in a workspace.
     """
     found = files.stat(path)
-    facts: dict[str, Any] = {
-        "path": found.path,
-        "kind": found.kind,
-        "size": found.size_bytes,
-        "permissions": f"{found.permissions:04o}",
-    }
+    facts = _describe_entry(found)
     if found.link_target is not None:
         return facts | {"kind": "link", "target": mask(found.link_target)}
     if not found.is_file:
@@ -97,6 +92,15 @@ def describe_file(
         if cells is not None:
             facts |= {"kind": "notebook", "cells": cells}
     return facts
+
+
+def _describe_entry(found: FileStat) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "kind": found.kind,
+        "size": found.size_bytes,
+        "permissions": f"{found.permissions:04o}",
+    }
 
 
 def decode_text(data: bytes) -> str:

@@ -107,6 +107,16 @@ def find_bubblewrap(untrusted: Iterable[str | os.PathLike[str]] = ()) -> str | N
     return None
 
 
+def _find_program(untrusted: Iterable[str | os.PathLike[str]]) -> str:
+    found = find_bubblewrap(untrusted)
+    if found is None:
+        raise SandboxUnavailableError(
+            "bubblewrap 0.8 or later is not installed: install it with"
+            f" `apt install bubblewrap` or `{install_command('bubblewrap')}`"
+        )
+    return found
+
+
 @cache
 def _is_recent(program: str) -> bool:
     """Return whether a bubblewrap can forbid further namespaces: 0.8 is the first."""
@@ -155,13 +165,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
         original = options.get("original") or root
-        found = program or find_bubblewrap((root, original, *untrusted))
-        if found is None:
-            raise SandboxUnavailableError(
-                "bubblewrap 0.8 or later is not installed: install it with"
-                f" `apt install bubblewrap` or `{install_command('bubblewrap')}`"
-            )
-        self._program = found
+        self._program = program or _find_program((root, original, *untrusted))
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
         super().__init__(filesystem, **options)
         self._fixed_arguments = self._create_fixed_arguments()

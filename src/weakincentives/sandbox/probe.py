@@ -182,12 +182,7 @@ def create_sandbox(
         ValueError: The name is unknown, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
-    root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
-    workspaces = (root, *(() if original is None else (original,)))
-    chosen = choose_sandbox(untrusted=workspaces).name if name == AUTO else name
-    if chosen not in {*ISOLATED, LOCAL}:
-        raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
-    check_hosts(chosen, hosts)
+    chosen = _resolve_name(name, filesystem, original, hosts)
     if chosen == LOCAL:
         return LocalSandbox(filesystem, env=env, original=original)
     kind = ISOLATED[chosen]
@@ -201,6 +196,22 @@ def create_sandbox(
         allow_hosts=hosts,
         on_connection=on_connection,
     )
+
+
+def _resolve_name(
+    name: str,
+    filesystem: HostFilesystem | str | os.PathLike[str],
+    original: str | os.PathLike[str] | None,
+    hosts: Sequence[str],
+) -> str:
+    """Return the name of a sandbox that can limit the network to these hosts, if there are any."""
+    root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
+    workspaces = (root, *(() if original is None else (original,)))
+    chosen = choose_sandbox(untrusted=workspaces).name if name == AUTO else name
+    if chosen not in {*ISOLATED, LOCAL}:
+        raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
+    check_hosts(chosen, hosts)
+    return chosen
 
 
 def check_hosts(name: str, hosts: Sequence[str]) -> None:

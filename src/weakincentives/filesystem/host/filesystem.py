@@ -253,29 +253,39 @@ class HostFilesystem(TransactionalFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             self._journal.finish_rollback()
-            try:
-                result = self._snapshots.restore(
-                    snapshot,
-                    paths=paths,
-                    force=force,
-                    expect=expect,
-                    check=self._check_growth if self._quota else None,
-                    before_replace=self._journal.save_state if self._journal else None,
-                )
-            except StaleRestoreError:
-                self._journal.drop_state()
-                raise
-            if not self._journal:
-                self._completion.report(result.changes)
-            is_view = isinstance(snapshot, SnapshotFilesystem)
-            reference = snapshot.tree_id if is_view else snapshot.commit_ref
-            self._emit_replaced(
-                "restore",
-                reference,
-                result.rewritten,
-                reversible=result.reversible,
-                partial=expect is not None,
+            self._restore(snapshot, paths, expect, force=force)
+
+    def _restore(
+        self,
+        snapshot: FilesystemSnapshot | SnapshotFilesystem,
+        paths: Sequence[str] | None,
+        expect: FilesystemSnapshot | SnapshotFilesystem | None,
+        *,
+        force: bool,
+    ) -> None:
+        """Restore with the lock held, and tell the listeners."""
+        try:
+            result = self._snapshots.restore(
+                snapshot,
+                paths=paths,
+                force=force,
+                expect=expect,
+                check=self._check_growth if self._quota else None,
+                before_replace=self._journal.save_state if self._journal else None,
             )
+        except StaleRestoreError:
+            self._journal.drop_state()
+            raise
+        if not self._journal:
+            self._completion.report(result.changes)
+        is_view = isinstance(snapshot, SnapshotFilesystem)
+        self._emit_replaced(
+            "restore",
+            snapshot.tree_id if is_view else snapshot.commit_ref,
+            result.rewritten,
+            reversible=result.reversible,
+            partial=expect is not None,
+        )
 
     def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
         """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""

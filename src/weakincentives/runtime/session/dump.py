@@ -164,7 +164,17 @@ def dump_session_tree(
     has_items = any(items for _, each in captured for items in each.slices.values())
     if not has_items and (filesystem is None or not filesystem.list(".")):
         return None
-    files = DumpFiles(_target_directory(Path(target)) / f"{name}.jsonl")
+    path = _target_directory(Path(target)) / f"{name}.jsonl"
+    return _write_dump(DumpFiles(path), captured, filesystem, date)
+
+
+def _write_dump(
+    files: DumpFiles,
+    captured: list[CapturedSession],
+    filesystem: ReadableFilesystem | ArchivableFilesystem | None,
+    date: datetime,
+) -> Path:
+    """Write the text of a dump and the archive of its files, and replace an earlier dump."""
     with _stage(files, filesystem) as staged:
         found = None
         if filesystem is not None:

@@ -195,15 +195,10 @@ class Session:
         Raises:
             ValueError: `bus` and `dispatcher` differ, or `created_at` has no time zone.
         """
-        if bus is not None and dispatcher is not None and bus is not dispatcher:
-            raise ValueError("Pass bus or dispatcher, not both")
-        if created_at is not None and created_at.tzinfo is None:
-            raise ValueError(f"created_at has no time zone: {created_at!r}")
-        chosen = bus if bus is not None else dispatcher
-        self._bus: EventBus = InProcessEventBus() if chosen is None else chosen
+        self._bus = _choose_bus(bus, dispatcher)
         self._session_id = session_id or uuid4()
         self._clock = clock
-        self._created_at = created_at or clock.now()
+        self._created_at = _check_date(created_at) or clock.now()
         self._tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
         self._publish_lock = RLock()
@@ -496,6 +491,20 @@ class _Feed:
             raise failed[0]
         if failed:
             raise ExceptionGroup(f"{len(failed)} reducers failed", failed)
+
+
+def _choose_bus(bus: EventBus | None, dispatcher: EventBus | None) -> EventBus:
+    """Return the bus that is given under one of its names, or else a new one."""
+    if bus is not None and dispatcher is not None and bus is not dispatcher:
+        raise ValueError("Pass bus or dispatcher, not both")
+    chosen = bus if bus is not None else dispatcher
+    return InProcessEventBus() if chosen is None else chosen
+
+
+def _check_date(created_at: datetime | None) -> datetime | None:
+    if created_at is not None and created_at.tzinfo is None:
+        raise ValueError(f"created_at has no time zone: {created_at!r}")
+    return created_at
 
 
 def _initial_factory(

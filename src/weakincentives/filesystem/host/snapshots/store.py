@@ -310,18 +310,18 @@ class SnapshotStore:
         displaced = self._change(commits, edits, (here, target), title, policy)
         is_reversible = present is None or bool(here.commit)
         if not is_reversible:
-            _log.warning(
-                "No room to keep the state before, so this restore cannot be undone: %r (%s)",
-                self._root,
-                present and present.failure,
-            )
-        changes = [
-            PathChange(each.path, displaced.get(each.path, each.before), each.after)
-            for each in edits
-        ]
+            self._warn_of_loss(present and present.failure)
+        changes = _list_changes(edits, displaced)
         is_whole = paths is None and len(edits) == len(planned) and not displaced
         rewritten = [each.path for each in planned]
         return RestoreResult(rewritten, is_reversible, changes, is_whole)
+
+    def _warn_of_loss(self, failure: Exception | None) -> None:
+        _log.warning(
+            "No room to keep the state before, so this restore cannot be undone: %r (%s)",
+            self._root,
+            failure,
+        )
 
     def _note_reverted(
         self,
@@ -636,6 +636,13 @@ class SnapshotStore:
 def name_state(state: FilesystemSnapshot | SnapshotFilesystem) -> str:
     """Return the id of a snapshot, or that of the tree of a view."""
     return state.tree_id if isinstance(state, SnapshotFilesystem) else str(state.snapshot_id)
+
+
+def _list_changes(edits: Sequence[Edit], displaced: Mapping[str, EntryState]) -> list[PathChange]:
+    """Return what was changed, with what was displaced as the state before."""
+    return [
+        PathChange(each.path, displaced.get(each.path, each.before), each.after) for each in edits
+    ]
 
 
 def _store_before(

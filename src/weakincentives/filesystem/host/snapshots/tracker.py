@@ -274,10 +274,7 @@ class ChangeTracker:
         last = self._last
         if last is not None and (epoch, losses) != (last.epoch, last.losses):
             last = None  # after another garbage collection or loss, stored objects may be gone
-        if last is None and written is not None:
-            prior = written.captured
-        else:
-            prior = self._load_index(repository) if last is None else last.directory
+        prior = self._find_prior(repository, last, written)
         with self._watch_lock:
             if not self._running:
                 self._collect()
@@ -297,10 +294,7 @@ class ChangeTracker:
         if is_alone and watcher is not None:
             watcher.forget_new(touched if trusted else None)
         is_watched = is_alone and watcher is not None and not trusted
-        if last is None or found.notes != last.directory.notes:
-            manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
-        else:
-            manifest = last.manifest
+        manifest = _add_manifest(batch, found, last)
         is_same = last is not None and found is last.directory
         tree = self.tree if is_same else store_commit_tree(batch.add, found.id, manifest)
         return CaptureResult(
@@ -413,6 +407,14 @@ class ChangeTracker:
         if watcher is not None:
             self.invalidate()
 
+    def _find_prior(
+        self, repository: Repository, last: CaptureResult | None, written: WrittenTree | None
+    ) -> CapturedDirectory | None:
+        """Return the state to compare with: what is the same in it is not read again."""
+        if last is not None:
+            return last.directory
+        return self._load_index(repository) if written is None else written.captured
+
     def _load_index(self, repository: Repository) -> CapturedDirectory | None:
         """Return the capture of an earlier process, if all its objects are still stored."""
         if self._last is not None:
@@ -423,6 +425,15 @@ class ChangeTracker:
             return None
         self._saved = found
         return found
+
+
+def _add_manifest(
+    batch: PackTransaction, found: CapturedDirectory, last: CaptureResult | None
+) -> str:
+    """Return the manifest of a state, which is the last one if its notes are the same."""
+    if last is not None and found.notes == last.directory.notes:
+        return last.manifest
+    return batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
 
 
 def _object_keys(captured: CapturedDirectory) -> Iterator[bytes]:
