@@ -19,24 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
-from weakincentives.adapters import (
-    AssistantMessage,
-    CancellationToken,
-    RunOptions,
-    ScriptedAdapter,
-    ToolCall,
-    ToolMessage,
-)
+from weakincentives import adapters
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.messages import load_messages
 from weakincentives.adapters.options import RunLimits
-from weakincentives.contrib.evaluation import (
-    DEFAULT_ENGINE,
-    ENGINES,
-    Engine,
-    create_engine,
-    find_problem,
-)
+from weakincentives.contrib import evaluation
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, shared
@@ -254,13 +241,13 @@ class _ReplayedWorkspace:
             rendered = prompt.render()
             self._tools: dict[str, Tool[Any, Any]] = {each.name: each for each in rendered.tools}
             context = ToolContext(
-                prompt, rendered, ScriptedAdapter([]), session, filesystem=self._files
+                prompt, rendered, adapters.ScriptedAdapter([]), session, filesystem=self._files
             )
             self._runner = ToolCallRunner(
                 rendered.tools,
                 context=context,
-                limits=RunLimits(CancellationToken()),
-                options=RunOptions(),
+                limits=RunLimits(adapters.CancellationToken()),
+                options=adapters.RunOptions(),
             )
             self._stack = stack.pop_all()
         return self
@@ -296,16 +283,16 @@ class _ReplayedWorkspace:
         text = self._compare_files(step)
         return None if text is None else ReplayDifference(step.number, step.title, "files", text)
 
-    def _find_call(self, step: StepRecord) -> tuple[ToolCall, str]:
+    def _find_call(self, step: StepRecord) -> tuple[adapters.ToolCall, str]:
         """Return the call as the model sent it, and the text that it got."""
         details = step.details
         wanted = details.get("call_id")
-        call = ToolCall(str(details["tool"]), details.get("params") or {}, str(wanted))
+        call = adapters.ToolCall(str(details["tool"]), details.get("params") or {}, str(wanted))
         text = str(details.get("result_message") or "")
         for message in load_messages(self._timeline.messages(step.number)):
-            if isinstance(message, AssistantMessage):
+            if isinstance(message, adapters.AssistantMessage):
                 call = next((c for c in message.tool_calls if c.call_id == wanted), call)
-            elif isinstance(message, ToolMessage) and message.call_id == wanted:
+            elif isinstance(message, adapters.ToolMessage) and message.call_id == wanted:
                 text = message.text
         return call, text
 
@@ -388,16 +375,16 @@ class _ReplayedWorkspace:
         made = create_sandbox(self._sandbox, files, original=self._original or None)
         return self._stack.enter_context(made)
 
-    def _create_engine(self, dialect: DialectName) -> Engine | None:
+    def _create_engine(self, dialect: DialectName) -> evaluation.Engine | None:
         """Return what evaluates code again, the recorded engine if it is known."""
         tools = {each.name for each in EVALUATION_TOOL_SPECS[dialect]}
         if not tools & self._offered:
             return None
         named = self._run.get("evaluate")
-        name = str(named) if named in ENGINES else DEFAULT_ENGINE
-        if find_problem(name) is not None:
+        name = str(named) if named in evaluation.ENGINES else evaluation.DEFAULT_ENGINE
+        if evaluation.find_problem(name) is not None:
             return None
-        engine = create_engine(name)
+        engine = evaluation.create_engine(name)
         self._stack.callback(engine.close)
         return engine
 

@@ -14,23 +14,15 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Diff, InMemoryFilesystem, ReadableFilesystem, diff
 from weakincentives.filesystem.archive import ArchiveError, ArchiveFilesystem
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
+from weakincentives.runtime import timeline
 from weakincentives.runtime.session import DumpError
 from weakincentives.runtime.session.dump_format import DumpFiles, read_dump
-from weakincentives.runtime.timeline import (
-    SUFFIX,
-    StepRecord,
-    StoredSession,
-    Timeline,
-    TimelineError,
-    has_steps,
-    steps_file,
-)
 from weakincentives.runtime.timeline.timeline import MAIN
 from weakincentives.serde import SerdeError
 
 TEXT_SUFFIX = ".jsonl"
 _RUN_HISTORY = "history"  # in the directory of a run
-SUFFIXES = (SUFFIX, ARCHIVE_SUFFIX, TEXT_SUFFIX)
+SUFFIXES = (timeline.SUFFIX, ARCHIVE_SUFFIX, TEXT_SUFFIX)
 
 
 class RecordingError(WinkError, ValueError):
@@ -48,8 +40,8 @@ class SessionFiles:
     def timeline(self) -> Path:
         """The directory of the history, or an exported one; it may be missing."""
         history = self.directory / self.name
-        is_history = history.is_dir() and has_steps(history)
-        return history if is_history else history.with_name(f"{self.name}{SUFFIX}")
+        is_history = history.is_dir() and timeline.has_steps(history)
+        return history if is_history else history.with_name(f"{self.name}{timeline.SUFFIX}")
 
     @property
     def text(self) -> Path:
@@ -93,7 +85,7 @@ def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
         RecordingError: There is none.
     """
     place = Path(path)
-    if place.is_dir() and split_suffix(place) is None and not has_steps(place):
+    if place.is_dir() and split_suffix(place) is None and not timeline.has_steps(place):
         found = {each for child in place.iterdir() if (each := split_suffix(child)) is not None}
         if not found:
             raise RecordingError(
@@ -121,7 +113,7 @@ class LastState:
             ArchiveError: The archive is damaged.
         """
         self.problem: str | None = "There is no timeline beside this dump: only its last state"
-        self._sessions: dict[UUID, StoredSession] = {}
+        self._sessions: dict[UUID, timeline.StoredSession] = {}
         self._files: ArchiveFilesystem | InMemoryFilesystem = InMemoryFilesystem()
         date: datetime | None = None
         if files.text.is_file():
@@ -132,10 +124,10 @@ class LastState:
             date = date or archive.manifest.created_at
         if date is None:
             raise RecordingError(f"No session dump: {str(files.text)!r}")
-        self._step = StepRecord(1, None, "end", date, "last state of the session")
+        self._step = timeline.StepRecord(1, None, "end", date, "last state of the session")
 
     @property
-    def steps(self) -> Sequence[StepRecord]:
+    def steps(self) -> Sequence[timeline.StepRecord]:
         """The only step."""
         return (self._step,)
 
@@ -157,14 +149,16 @@ class LastState:
         """Do nothing: a dump does not grow."""
         return 0
 
-    def step(self, number: int) -> StepRecord:
+    def step(self, number: int) -> timeline.StepRecord:
         """Return the only step.
 
         Raises:
             TimelineError: Another one is wanted.
         """
         if number != 1:
-            raise TimelineError(f"There is no step {number}: a dump has its last state only")
+            raise timeline.TimelineError(
+                f"There is no step {number}: a dump has its last state only"
+            )
         return self._step
 
     def files(self, number: int) -> ReadableFilesystem:
@@ -172,7 +166,7 @@ class LastState:
         del number
         return self._files
 
-    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+    def sessions(self, number: int) -> Mapping[UUID, timeline.StoredSession]:
         """Return the sessions as data."""
         del number
         return self._sessions
@@ -196,7 +190,7 @@ class LastState:
         self._files.close()
 
 
-Recording: TypeAlias = Timeline | LastState
+Recording: TypeAlias = timeline.Timeline | LastState
 """The steps of a session, with the files, slices and messages at each of them."""
 
 
@@ -224,7 +218,7 @@ class RecordedSession:
     def version(self) -> tuple[int, int, int] | None:
         """Return what differs after every change of its main file; None if that is gone."""
         try:
-            found = steps_file(self.files.main).stat()
+            found = timeline.steps_file(self.files.main).stat()
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
@@ -242,7 +236,7 @@ class RecordedSession:
                 self._recording, self._identity = self._load(), identity
             else:
                 self._recording.refresh()
-        except (OSError, DumpError, TimelineError, ArchiveError, SerdeError) as error:
+        except (OSError, DumpError, timeline.TimelineError, ArchiveError, SerdeError) as error:
             raise RecordingError(f"Session cannot be read: {error}") from error
         return self._recording
 
@@ -260,7 +254,7 @@ class RecordedSession:
 
     def _load(self) -> Recording:
         if self.files.timeline.exists():
-            return Timeline(self.files.timeline)
+            return timeline.Timeline(self.files.timeline)
         return LastState(self.files)
 
 

@@ -15,15 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from weakincentives.posix import workers
 from weakincentives.posix.frames import send_frame
-from weakincentives.posix.workers import (
-    ForkServer,
-    ServerProcess,
-    has_exited,
-    is_readable,
-    start_worker,
-    worker_command,
-)
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.command import Command
 
@@ -34,7 +27,7 @@ _MAX_STARTS = 3  # attempts to get a supervisor
 _MAX_IDLE = 2  # supervisors that wait for a command: one gets ready while the other's runs
 
 
-class Launcher(ForkServer):
+class Launcher(workers.ForkServer):
     """The supervisors of a sandbox: started by its first command, closed with it."""
 
     _adopts_orphans = False  # whether this process gets those of a server that was killed
@@ -101,13 +94,13 @@ class Launcher(ForkServer):
         if not is_kept:
             taken.end()
 
-    def _start(self, requests: int) -> ServerProcess:
+    def _start(self, requests: int) -> workers.ServerProcess:
         module, arguments = supervisor.__name__, (str(requests), str(os.getpid()))
         if self._isolates_network:
             reader, writer = os.pipe()
             try:
-                command = worker_command(module, *arguments, str(writer))
-                process = start_worker(command, passed=(requests, writer))
+                command = workers.worker_command(module, *arguments, str(writer))
+                process = workers.start_worker(command, passed=(requests, writer))
             finally:
                 os.close(writer)
             with open(reader, "rb") as answer:  # noqa: PTH123 # a descriptor has no path
@@ -115,7 +108,7 @@ class Launcher(ForkServer):
                     return process
             process.wait()
             self._isolates_network = False
-        return start_worker(worker_command(module, *arguments), passed=(requests,))
+        return workers.start_worker(workers.worker_command(module, *arguments), passed=(requests,))
 
     def _launch_supervisor(self) -> "SupervisorProcess":
         groups = self._open_groups()
@@ -136,7 +129,7 @@ class Launcher(ForkServer):
 def _end_supervisors(
     idle: "list[SupervisorProcess]",
     active: "set[SupervisorProcess]",
-    server: ServerProcess | None,
+    server: workers.ServerProcess | None,
 ) -> None:
     """End the supervisors that wait; in a fork of this process, forget all."""
     if server is None:
@@ -215,13 +208,13 @@ class SupervisorProcess:
     def wait_until_ready(self) -> bool:
         """Wait until it can start a command; return False if it never will."""
         while not self._is_at_end and not self._next:
-            if not is_readable(self._control, _START_TIMEOUT):
+            if not workers.is_readable(self._control, _START_TIMEOUT):
                 return False
             self.serve()
         # one of them may have been killed meanwhile
-        while not self._is_at_end and is_readable(self._control):
+        while not self._is_at_end and workers.is_readable(self._control):
             self.serve()
-        if has_exited(self.pid) or has_exited(self._next):
+        if workers.has_exited(self.pid) or workers.has_exited(self._next):
             # other processes may hold its end for a while: a child that was just forked, the server
             self._is_at_end = True
         return not self._is_at_end
@@ -287,7 +280,7 @@ class SupervisorProcess:
         """Stop it, and wait until it has exited."""
         self.stop()
         if self.pid:
-            has_exited(self.pid, RESPONSE_TIMEOUT)  # it has nothing left to do
+            workers.has_exited(self.pid, RESPONSE_TIMEOUT)  # it has nothing left to do
         self.close()
 
     def close_remote(self) -> None:

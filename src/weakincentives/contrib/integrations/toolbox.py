@@ -8,13 +8,7 @@ from copy import deepcopy
 from threading import RLock
 from typing import Any
 
-from weakincentives.adapters import (
-    MAX_RESULT_CHARACTERS,
-    Policy,
-    ToolCall,
-    ToolExecutor,
-    ToolOutcome,
-)
+from weakincentives import adapters
 from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, move_file_tool
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import Tool, ToolContext
@@ -44,10 +38,10 @@ class Toolbox:
         *,
         filesystem: Filesystem | None = None,
         session: Session | None = None,
-        policies: Sequence[Policy] = (),
+        policies: Sequence[adapters.Policy] = (),
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
-        max_result_characters: int = MAX_RESULT_CHARACTERS,
+        max_result_characters: int = adapters.MAX_RESULT_CHARACTERS,
     ) -> None:
         """Offer `tools`.
 
@@ -57,7 +51,7 @@ class Toolbox:
         self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
         self.session: Session = Session() if session is None else session
         self.filesystem = filesystem
-        self._executor = ToolExecutor(
+        self._executor = adapters.ToolExecutor(
             self.tools,
             context=ToolContext(
                 None,
@@ -75,7 +69,7 @@ class Toolbox:
         # a single thread runs calls in the order of their arrival
         self._queue = ThreadPoolExecutor(1, thread_name_prefix="wink-toolbox")
 
-    def execute(self, call: ToolCall) -> ToolOutcome:
+    def execute(self, call: adapters.ToolCall) -> adapters.ToolOutcome:
         """Run a call to completion; a failed call changes nothing and only emits its event.
 
         Raises:
@@ -86,7 +80,7 @@ class Toolbox:
         with self._lock:
             return self._executor.execute(call)
 
-    async def execute_async(self, call: ToolCall) -> ToolOutcome:
+    async def execute_async(self, call: adapters.ToolCall) -> adapters.ToolOutcome:
         """Run a call in another thread, without blocking the event loop.
 
         A call that is cancelled before its turn does not run. A cancelled call that is running

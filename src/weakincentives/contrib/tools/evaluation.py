@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.contrib.evaluation import (
-    DEFAULT_EVAL_LIMITS,
-    Engine,
-    EngineLanguage,
-    EvalLimits,
-    EvalParams,
-    EvalResult,
-    Evaluator,
-    PythonEngine,
-)
+from weakincentives.contrib import evaluation
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
     Binding,
@@ -31,7 +22,7 @@ __all__ = ["EVALUATION_TOOL_SPECS", "evaluation_handlers", "evaluation_tools"]
 
 
 def evaluation_handlers(
-    engine: Engine, *, limits: EvalLimits = DEFAULT_EVAL_LIMITS
+    engine: evaluation.Engine, *, limits: evaluation.EvalLimits = evaluation.DEFAULT_EVAL_LIMITS
 ) -> Mapping[type[Any], Handler]:
     """Return the handler for requests that evaluate Python code.
 
@@ -42,15 +33,15 @@ def evaluation_handlers(
         engine: What runs the code.
         limits: Limits of one evaluation.
     """
-    return {EvalParams: _EvaluationHandler(Evaluator(engine, limits=limits))}
+    return {evaluation.EvalParams: _EvaluationHandler(evaluation.Evaluator(engine, limits=limits))}
 
 
 def evaluation_tools(
-    engine: Engine,
+    engine: evaluation.Engine,
     dialect: str = "wink",
     *,
     settings: ToolSettings = DEFAULT_SETTINGS,
-    limits: EvalLimits = DEFAULT_EVAL_LIMITS,
+    limits: evaluation.EvalLimits = evaluation.DEFAULT_EVAL_LIMITS,
     binding: Binding | None = None,
 ) -> tuple[Tool[Any, Any], ...]:
     """Return only the tool of a dialect that evaluates Python code.
@@ -74,7 +65,7 @@ def evaluation_tools(
 class _EvaluationHandler:
     """Evaluates code on the files of a call, within its time."""
 
-    evaluator: Evaluator
+    evaluator: evaluation.Evaluator
 
     @property
     def description(self) -> str:
@@ -90,15 +81,17 @@ class _EvaluationHandler:
         """Whether the code can change files other than through the workspace's methods."""
         return self.evaluator.engine.bypasses_filesystem
 
-    def __call__(self, request: EvalParams, context: HandlerContext) -> ToolResult[EvalResult]:
+    def __call__(
+        self, request: evaluation.EvalParams, context: HandlerContext
+    ) -> ToolResult[evaluation.EvalResult]:
         engine = self.evaluator.engine
-        if isinstance(engine, PythonEngine):
+        if isinstance(engine, evaluation.PythonEngine):
             check_workspace(engine.sandbox, context)
         seconds = limit_seconds(self.evaluator.limits.max_seconds, context)
         return self.evaluator.run(request, context, seconds=seconds)
 
 
-def _describe_language(language: EngineLanguage) -> str:
+def _describe_language(language: evaluation.EngineLanguage) -> str:
     parts = [f"Language: {language.summary}."]
     if language.modules:
         parts.append(f"Modules: {', '.join(language.modules)}.")

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weakincentives.contrib.tools import requests
-from weakincentives.contrib.tools.context import (
-    DEFAULT_SETTINGS,
-    Binding,
-    Dialect,
-    Handler,
-    ToolSettings,
-    build_tools,
-    select_specs,
-)
+from weakincentives.contrib.tools import context, requests
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
 from weakincentives.contrib.tools.handlers.edit import edit_expected, edit_file, insert_text
 from weakincentives.contrib.tools.handlers.glob import glob
@@ -24,7 +15,7 @@ from weakincentives.contrib.tools.handlers.read import read_file, read_many
 from weakincentives.contrib.tools.handlers.write import write_file
 from weakincentives.prompt import Tool
 
-HANDLERS: Mapping[type[Any], Handler] = {
+HANDLERS: Mapping[type[Any], context.Handler] = {
     requests.LsParams: ls,
     requests.ReadFileParams: read_file,
     requests.GlobParams: glob,
@@ -48,9 +39,9 @@ HANDLERS: Mapping[type[Any], Handler] = {
 def create_dialect(
     dialect: DialectName = "wink",
     *,
-    handlers: Mapping[type[Any], Handler] = HANDLERS,
+    handlers: Mapping[type[Any], context.Handler] = HANDLERS,
     read_only: bool = False,
-) -> Dialect:
+) -> context.Dialect:
     """Return the tools of a dialect whose requests have a handler.
 
     Args:
@@ -61,15 +52,15 @@ def create_dialect(
     Raises:
         PromptError: The dialect is unknown.
     """
-    return select_specs(DIALECTS, dialect, handlers, read_only=read_only)
+    return context.select_specs(DIALECTS, dialect, handlers, read_only=read_only)
 
 
 def filesystem_tools(
     dialect: DialectName = "wink",
     *,
-    settings: ToolSettings = DEFAULT_SETTINGS,
-    binding: Binding | None = None,
-    extra_handlers: Mapping[type[Any], Handler] | None = None,
+    settings: context.ToolSettings = context.DEFAULT_SETTINGS,
+    binding: context.Binding | None = None,
+    extra_handlers: Mapping[type[Any], context.Handler] | None = None,
     read_only: bool = False,
 ) -> tuple[Tool[Any, Any], ...]:
     """Return the tools of a workspace, with the names and parameters of a dialect.
@@ -86,7 +77,7 @@ def filesystem_tools(
     """
     handlers = {**HANDLERS, **(extra_handlers or {})}
     offered = create_dialect(dialect, handlers=handlers, read_only=read_only)
-    return build_tools(offered, handlers, settings, binding)
+    return context.build_tools(offered, handlers, settings, binding)
 
 
 _TOOLS = {tool.name: tool for tool in filesystem_tools()}

@@ -24,27 +24,11 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID
 
+from weakincentives import posix
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.archive import ArchiveError, open_archive
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
-from weakincentives.posix import (
-    fault_point,
-    lock,
-    open_directory,
-    open_regular,
-    os_error,
-    sync_directory,
-)
-from weakincentives.runtime.session.snapshots import (
-    Snapshot,
-    SnapshotFormatError,
-    StoredSession,
-    UnknownTypeError,
-    VersionError,
-    check_version,
-    encode_snapshot,
-    read_document,
-)
+from weakincentives.runtime.session import snapshots
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-dump"
@@ -101,7 +85,7 @@ def dump_error(path: Path, fact: str, remedy: str = _COPY_AGAIN) -> DumpError:
     return DumpError(f"{fact}: {str(path)!r} ({remedy})")
 
 
-def encode_dump(header: DumpHeader, taken: Iterable[Snapshot]) -> Iterator[bytes]:
+def encode_dump(header: DumpHeader, taken: Iterable[snapshots.Snapshot]) -> Iterator[bytes]:
     """Yield the text of a dump in pieces.
 
     Raises:
@@ -111,7 +95,7 @@ def encode_dump(header: DumpHeader, taken: Iterable[Snapshot]) -> Iterator[bytes
     decode(line, DumpHeader)
     yield line + b"\n"
     for snapshot in taken:
-        yield from encode_snapshot(snapshot)
+        yield from snapshots.encode_snapshot(snapshot)
         yield b"\n"
 
 
@@ -129,9 +113,9 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
             raise dump_error(path, "Not a session dump, or truncated in its first line") from None
         raise dump_error(path, f"Not a session dump: {error}", _CHOOSE_FILE) from error
     try:
-        check_version(data, FORMAT, VERSION, "Session dump")
+        snapshots.check_version(data, FORMAT, VERSION, "Session dump")
         header = convert(data, DumpHeader)
-    except SnapshotFormatError as error:
+    except snapshots.SnapshotFormatError as error:
         raise dump_error(path, str(error), _remedy(error, _CHOOSE_FILE)) from None
     except SerdeError as error:
         raise dump_error(path, f"Header of the dump is damaged: {error}") from error
@@ -143,7 +127,7 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
 
 def read_dump(
     files: "DumpFiles", *, text_only: bool = False, max_bytes: int = MAX_DUMP_BYTES
-) -> tuple[DumpHeader, list[StoredSession]]:
+) -> tuple[DumpHeader, list[snapshots.StoredSession]]:
     """Return the header and the sessions of a dump, parents first; no types are needed.
 
     With `text_only` the archive is not checked.
@@ -161,9 +145,9 @@ def read_dump(
         return header, _read_sessions(path, file, header)
 
 
-def _read_sessions(path: Path, file: BinaryIO, header: DumpHeader) -> list[StoredSession]:
+def _read_sessions(path: Path, file: BinaryIO, header: DumpHeader) -> list[snapshots.StoredSession]:
     """Return the sessions that follow the header."""
-    found: list[StoredSession] = []
+    found: list[snapshots.StoredSession] = []
     size = os.fstat(file.fileno()).st_size  # no line is longer, even if the file grows
     for number, each in enumerate(header.sessions, 2):
         line = file.readline(size)
@@ -171,33 +155,35 @@ def _read_sessions(path: Path, file: BinaryIO, header: DumpHeader) -> list[Store
             count = len(header.sessions)
             raise dump_error(path, f"Dump is truncated after {len(found)} of {count} sessions")
         try:
-            document = read_document(line)
-        except SnapshotFormatError as error:
+            document = snapshots.read_document(line)
+        except snapshots.SnapshotFormatError as error:
             raise line_error(path, number, error) from error
         if (document.session_id, document.snapshot_id) != (each.session_id, each.snapshot_id):
             raise dump_error(path, f"Line {number} of the dump belongs to another dump")
         parent = None if each.parent is None else found[each.parent].session_id
         found.append(
-            StoredSession(each.session_id, parent, each.created_at, each.tags, document.stored)
+            snapshots.StoredSession(
+                each.session_id, parent, each.created_at, each.tags, document.stored
+            )
         )
     if file.read(1):
         raise dump_error(path, f"Dump continues after its last session, line {len(found) + 1}")
     return found
 
 
-def line_error(path: Path, number: int, error: SnapshotFormatError) -> DumpError:
+def line_error(path: Path, number: int, error: snapshots.SnapshotFormatError) -> DumpError:
     """Return the error for a session that cannot be read or loaded."""
     return dump_error(path, f"Line {number} of the dump: {error}", _remedy(error))
 
 
-def _remedy(error: SnapshotFormatError, otherwise: str = _COPY_AGAIN) -> str:
-    if isinstance(error, UnknownTypeError):
+def _remedy(error: snapshots.SnapshotFormatError, otherwise: str = _COPY_AGAIN) -> str:
+    if isinstance(error, snapshots.UnknownTypeError):
         moved = f"if it has moved, under this name: types={{{error.type_name!r}: ...}}"
         # importing it again would not help
         is_imported = error.type_name.partition(":")[0] in sys.modules
         types = "types=" if is_imported else "types=, or import its module"
         return f"pass the type in {types}; {moved}; or load it as data: unknown='data'"
-    if isinstance(error, VersionError):
+    if isinstance(error, snapshots.VersionError):
         return "load it with a newer weakincentives"
     return otherwise
 
@@ -269,7 +255,7 @@ class DumpFiles:
         if pending is not None:
             return self.pending, pending
         if header is None:
-            raise os_error(errno.ENOENT, str(self.text), "No such dump")
+            raise posix.os_error(errno.ENOENT, str(self.text), "No such dump")
         if read_identity(self.archive) is None:
             raise dump_error(
                 self.archive, "The dump's archive is missing", "put it there, or dump again"
@@ -279,40 +265,40 @@ class DumpFiles:
 
     def _replace(self, text: Path, directory: int) -> None:
         text.replace(self.text)
-        sync_directory(directory)
-        fault_point(NAMED)
+        posix.sync_directory(directory)
+        posix.fault_point(NAMED)
         self.archive.unlink(missing_ok=True)
-        fault_point(CLEARED)
+        posix.fault_point(CLEARED)
 
     def _replace_both(self, text: Path, archive: Path, directory: int) -> None:
         text.replace(self.pending)
         try:
-            sync_directory(directory)
-            fault_point(WAITING)
+            posix.sync_directory(directory)
+            posix.fault_point(WAITING)
             archive.replace(self.archive)
         except BaseException:
             if archive.exists():  # otherwise it is in place, and only the new text matches it
                 self.pending.unlink()
             raise
-        sync_directory(directory)
-        fault_point(ARCHIVED)
+        posix.sync_directory(directory)
+        posix.fault_point(ARCHIVED)
         self.pending.replace(self.text)
-        sync_directory(directory)
-        fault_point(NAMED)
+        posix.sync_directory(directory)
+        posix.fault_point(NAMED)
 
     def _check_replaceable(self) -> None:
         """Check that existing files are a dump, which may be damaged."""
         for path in (self.text, self.archive, self.pending):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(path.lstat().st_mode):
-                    raise os_error(
+                    raise posix.os_error(
                         errno.EEXIST, str(path), "Cannot replace what is not a regular file"
                     )
         with suppress(FileNotFoundError), open_dump(self.text) as file:
             start = file.read(len(BEGINNING))
             if start and start != BEGINNING[: len(start)]:
                 text = "Existing file is not a dump (remove it, or choose another target)"
-                raise os_error(errno.EEXIST, str(self.text), text)
+                raise posix.os_error(errno.EEXIST, str(self.text), text)
 
     def _finish_interrupted(self) -> None:
         """Finish a dump that was interrupted after its archive was replaced."""
@@ -351,7 +337,7 @@ def open_dump(path: Path) -> Generator[BinaryIO, None, None]:
         DumpError: It is not a regular file.
     """
     try:
-        descriptor, _ = open_regular(path)
+        descriptor, _ = posix.open_regular(path)
     except PermissionError as error:
         if error.errno != errno.EPERM:
             raise
@@ -369,7 +355,7 @@ def write_text(path: Path, parts: Iterable[bytes]) -> None:
         for part in parts:
             file.write(part)
         file.flush()
-        fault_point(WRITTEN)
+        posix.fault_point(WRITTEN)
         os.fsync(file.fileno())
 
 
@@ -391,9 +377,9 @@ def _header_at(path: Path) -> DumpHeader | None:
 @contextmanager
 def _lock_directory(path: Path) -> Generator[int, None, None]:
     """Open a directory and lock it against other writers of dumps."""
-    with open_directory(path) as directory:
-        lock(directory)
+    with posix.open_directory(path) as directory:
+        posix.lock(directory)
         try:
             yield directory
         finally:  # explicitly: a child that was forked meanwhile has the descriptor too
-            lock(directory, fcntl.LOCK_UN)
+            posix.lock(directory, fcntl.LOCK_UN)

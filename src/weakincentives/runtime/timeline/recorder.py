@@ -33,14 +33,8 @@ from weakincentives.history import (
 from weakincentives.history.log import LogError
 from weakincentives.history.store import HistoryStore, StepObjects
 from weakincentives.posix import CloseOnExit, display_paths, no_time_limit
+from weakincentives.runtime import events
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
-from weakincentives.runtime.events import (
-    ConversationStarted,
-    MessageAdded,
-    PromptExecuted,
-    PromptRendered,
-    ToolInvoked,
-)
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.dump import CapturedSession, capture_sessions
 from weakincentives.runtime.session.snapshots import StoredSession, StoredSlice, store_slices
@@ -56,9 +50,9 @@ _log = logging.getLogger(__name__)
 
 EventT = TypeVar("EventT")
 _STEP_EVENTS: dict[type[Any], StepKind] = {
-    PromptRendered: "prompt",
-    ToolInvoked: "tool",
-    PromptExecuted: "end",
+    events.PromptRendered: "prompt",
+    events.ToolInvoked: "tool",
+    events.PromptExecuted: "end",
 }
 
 
@@ -248,8 +242,8 @@ class SessionRecorder(CloseOnExit):
 
     def _subscribe(self, filesystem: Filesystem | None) -> None:
         handlers: list[tuple[type[Any], Callable[[Any], None]]] = [
-            (ConversationStarted, self._start_conversation),
-            (MessageAdded, self._add_message),
+            (events.ConversationStarted, self._start_conversation),
+            (events.MessageAdded, self._add_message),
             *((each, self._mark) for each in get_args(FilesystemEvent)),
             *((each, self._handler(kind)) for each, kind in _STEP_EVENTS.items()),
         ]
@@ -291,11 +285,11 @@ class SessionRecorder(CloseOnExit):
             with self._lock:
                 self._files.mark(event)
 
-    def _start_conversation(self, event: ConversationStarted) -> None:
+    def _start_conversation(self, event: events.ConversationStarted) -> None:
         with self._lock:
             self._messages = [_describe(to_builtins(each)) for each in event.messages]
 
-    def _add_message(self, event: MessageAdded) -> None:
+    def _add_message(self, event: events.MessageAdded) -> None:
         with self._lock:
             self._messages.append(_describe(to_builtins(event.message)))
 

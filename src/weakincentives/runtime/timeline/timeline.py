@@ -38,15 +38,8 @@ from weakincentives.history import (
 )
 from weakincentives.posix import CloseOnExit
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
-from weakincentives.runtime.session import Session, SnapshotFormatError
+from weakincentives.runtime.session import Session, SnapshotFormatError, snapshots
 from weakincentives.runtime.session.dump import rebuild_session
-from weakincentives.runtime.session.snapshots import (
-    StoredSession,
-    Types,
-    Unknown,
-    find_imported_type,
-    load_slices,
-)
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 SUFFIX = ".timeline"
@@ -248,10 +241,10 @@ class Timeline(CloseOnExit):
                 self._counted.add(tree)
             return files
 
-    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+    def sessions(self, number: int) -> Mapping[UUID, snapshots.StoredSession]:
         """Return the sessions after a step as data, parents first."""
         try:
-            return convert(self._state(number)[0], dict[UUID, StoredSession])
+            return convert(self._state(number)[0], dict[UUID, snapshots.StoredSession])
         except SerdeError as error:
             raise TimelineError(
                 f"Sessions of step {number} are damaged: {error}: {str(self.path)!r}"
@@ -264,9 +257,9 @@ class Timeline(CloseOnExit):
     def session(
         self,
         number: int,
-        types: Types = (),
+        types: snapshots.Types = (),
         *,
-        unknown: Unknown = "error",
+        unknown: snapshots.Unknown = "error",
     ) -> Session:
         """Return the session after a step, with its children; register its reducers again.
 
@@ -284,7 +277,8 @@ class Timeline(CloseOnExit):
         try:
             stored = self.sessions(number).values()
             loaded = [
-                load_slices(each.slices, types, find_imported_type, unknown) for each in stored
+                snapshots.load_slices(each.slices, types, snapshots.find_imported_type, unknown)
+                for each in stored
             ]
             places = {each.session_id: place for place, each in enumerate(stored)}
             parents = [each.parent_id and places[each.parent_id] for each in stored]

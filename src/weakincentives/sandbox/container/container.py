@@ -8,17 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from weakincentives.sandbox.container import engine
 from weakincentives.sandbox.container.client import BOOTSTRAP, RunnerClient
-from weakincentives.sandbox.container.engine import (
-    WORKSPACE,
-    PodmanEngine,
-    PodmanSandboxConfig,
-    configure,
-    engine_error,
-    is_image_missing,
-    missing_image_error,
-    new_name,
-)
 from weakincentives.sandbox.container.image import find_pin
 from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
@@ -37,7 +28,7 @@ _PROGRAM = ("python3", "-I", "-S", "-X", "utf8", "-c", BOOTSTRAP)
 _RUNTIME_ERRORS = ("OCI runtime", "crun", "cgroups in hybrid mode", "setrlimit", "runc")
 
 # the image and the runtime that have started a container
-_known_starts: dict[PodmanSandboxConfig, tuple[str, str | None]] = {}
+_known_starts: dict[engine.PodmanSandboxConfig, tuple[str, str | None]] = {}
 
 
 class _LaunchError(Exception):
@@ -49,7 +40,7 @@ class Container:
 
     def __init__(
         self,
-        config: PodmanSandboxConfig,
+        config: engine.PodmanSandboxConfig,
         workspace: str | None,
         *,
         readable: Iterable[str] = (),
@@ -64,8 +55,8 @@ class Container:
             readable: Other paths of the host to bind, read-only.
             untrusted: Directories in which podman is not looked for.
         """
-        self._config = config = configure(config)
-        self._engine = PodmanEngine(config, untrusted)
+        self._config = config = engine.configure(config)
+        self._engine = engine.PodmanEngine(config, untrusted)
         self._workspace = workspace
         self._readable = tuple(readable)
         self._lock = threading.Lock()
@@ -154,20 +145,20 @@ class Container:
                 return self._launch(image, runtime, directory)
             except _LaunchError as error:
                 text = str(error)
-            if is_image_missing(text):
+            if engine.is_image_missing(text):
                 missing.add(image)
                 continue
             errors.append(text)
             if not any(each in text for each in _RUNTIME_ERRORS):
                 break
         if errors:
-            raise engine_error("\n".join(errors))
+            raise engine.engine_error("\n".join(errors))
         images = self._config.images
         pinned = next((each for each in images if find_pin(self._config, each)), None)
-        raise missing_image_error(images, pinned)
+        raise engine.missing_image_error(images, pinned)
 
     def _launch(self, image: str, runtime: str | None, directory: str) -> RunnerClient:
-        name = new_name()
+        name = engine.new_name()
         process = self._engine.start(
             name,
             _PROGRAM,
@@ -177,7 +168,7 @@ class Container:
             readable=self._readable,
             directory=directory,
         )
-        client = RunnerClient(process, WORKSPACE, self._filter(), self._config.group_limits)
+        client = RunnerClient(process, engine.WORKSPACE, self._filter(), self._config.group_limits)
         try:
             facts = client.wait_until_ready(_START_TIMEOUT)
         except SandboxUnavailableError:
@@ -219,7 +210,7 @@ class Container:
         if not facts.get("is_writable"):
             client.disconnect()
             raise SandboxUnavailableError(
-                f"User {facts.get('user')} of the container cannot write {WORKSPACE};"
+                f"User {facts.get('user')} of the container cannot write {engine.WORKSPACE};"
                 " set `user` to the owner of the workspace, or use an image without that directory"
             )
 

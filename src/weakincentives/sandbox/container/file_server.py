@@ -13,21 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weakincentives.posix.descriptors import OpenDescriptor, write_all
-from weakincentives.sandbox.container.entries import (
-    DIRECTORY,
-    TEMPORARY_PREFIX,
-    Parent,
-    change_mode,
-    copy_tree,
-    create_file,
-    describe,
-    mode_of,
-    open_directory,
-    open_readable,
-    read_all,
-    remove_tree,
-    scan,
-)
+from weakincentives.sandbox.container import entries
 
 SIZE = struct.Struct(">I")
 """The size of the JSON part of a request or reply; the rest is data."""
@@ -105,15 +91,15 @@ class FileServer:
             return pack({"errno": errno.EBADF})
 
     def _open_directory(self, path: str) -> OpenDescriptor:
-        return OpenDescriptor(open_directory(self._root, path))
+        return OpenDescriptor(entries.open_directory(self._root, path))
 
     # --- reading ---
 
     def _stat(self, path: str, data: bytes) -> tuple[object, bytes]:
         del data
         try:
-            with Parent(self._root, path) as parent:
-                return describe(parent.directory, parent.name), b""
+            with entries.Parent(self._root, path) as parent:
+                return entries.describe(parent.directory, parent.name), b""
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}:
                 return None, b""
@@ -124,7 +110,7 @@ class FileServer:
     def _list(self, path: str, data: bytes) -> tuple[object, bytes]:
         del data
         with self._open_directory(path) as directory:
-            return list(scan(directory)), b""
+            return list(entries.scan(directory)), b""
 
     def _walk(self, path: str, data: bytes) -> tuple[object, bytes]:
         """Return the time, and everything below a directory, each before those below it."""
@@ -135,17 +121,17 @@ class FileServer:
         while pending:
             current = pending.pop()
             with self._open_directory(current) as directory:
-                for name, facts in scan(directory):
+                for name, facts in entries.scan(directory):
                     below = f"{current}/{name}" if current else name
                     found.append((below, facts))
-                    if facts[0] == DIRECTORY:
+                    if facts[0] == entries.DIRECTORY:
                         pending.append(below)
         return {"now": now, "entries": found}, b""
 
     def _open_file(self, path: str, data: bytes) -> tuple[object, bytes]:
         del data
-        with Parent(self._root, path) as parent:
-            descriptor = open_readable(parent.directory, parent.name)
+        with entries.Parent(self._root, path) as parent:
+            descriptor = entries.open_readable(parent.directory, parent.name)
         size = os.fstat(descriptor).st_size
         if size > INLINE:
             self._count += 1
@@ -176,8 +162,8 @@ class FileServer:
             if sum(map(len, contents)) > limit:
                 break
             try:
-                with Parent(self._root, path) as parent:
-                    descriptor = open_readable(parent.directory, parent.name)
+                with entries.Parent(self._root, path) as parent:
+                    descriptor = entries.open_readable(parent.directory, parent.name)
             except OSError:
                 sizes.append(UNREADABLE)
                 continue
@@ -185,7 +171,7 @@ class FileServer:
                 os.close(descriptor)
                 sizes.append(LARGE)
                 continue
-            contents.append(read_all(descriptor))
+            contents.append(entries.read_all(descriptor))
             sizes.append(len(contents[-1]))
         return sizes, b"".join(contents)
 
@@ -196,7 +182,7 @@ class FileServer:
         if not token:
             self._count += 1
             token = self._count
-            self._staged[token] = f"{TEMPORARY_PREFIX}{token}"
+            self._staged[token] = f"{entries.TEMPORARY_PREFIX}{token}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with (
             self._open_directory("") as root,
@@ -218,15 +204,15 @@ class FileServer:
     def _store(
         self, path: str, *, mode: int | None, exclusive: bool, staged: int, data: bytes
     ) -> None:
-        with Parent(self._root, path) as parent:
-            before = mode_of(parent.directory, parent.name)
+        with entries.Parent(self._root, path) as parent:
+            before = entries.mode_of(parent.directory, parent.name)
             if exclusive and before is not None:
                 raise OSError(errno.EEXIST, "The path exists")
             wanted = mode if mode is not None else before if before is not None else 0o644
             opened, name = self._prepare(parent.directory, staged, data)
             with OpenDescriptor(opened) as source:
                 try:
-                    change_mode(source, name, wanted)
+                    entries.change_mode(source, name, wanted)
                     os.rename(name, parent.name, src_dir_fd=source, dst_dir_fd=parent.directory)
                 except OSError:
                     os.unlink(name, dir_fd=source)
@@ -235,57 +221,57 @@ class FileServer:
     def _prepare(self, directory: int, staged: int, data: bytes) -> tuple[int, str]:
         """Return the directory and the name of a temporary file with the content."""
         if staged:
-            return open_directory(self._root, ""), self._staged.pop(staged)
+            return entries.open_directory(self._root, ""), self._staged.pop(staged)
         self._count += 1
-        name = f"{TEMPORARY_PREFIX}{self._count}"
-        create_file(directory, name, data)
+        name = f"{entries.TEMPORARY_PREFIX}{self._count}"
+        entries.create_file(directory, name, data)
         return os.dup(directory), name
 
     def _make_directory(self, path: str, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as parent:
+        with entries.Parent(self._root, path) as parent:
             os.mkdir(parent.name, 0o755, dir_fd=parent.directory)
-            change_mode(parent.directory, parent.name, 0o755)  # whatever the umask
+            entries.change_mode(parent.directory, parent.name, 0o755)  # whatever the umask
 
     def _make_link(self, path: str, target: str, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as parent:
+        with entries.Parent(self._root, path) as parent:
             os.symlink(target, parent.name, dir_fd=parent.directory)
 
     def _remove(self, path: str, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as parent:
+        with entries.Parent(self._root, path) as parent:
             self._count += 1
-            hidden = f"{TEMPORARY_PREFIX}{self._count}"
+            hidden = f"{entries.TEMPORARY_PREFIX}{self._count}"
             with self._open_directory("") as root:
                 os.rename(parent.name, hidden, src_dir_fd=parent.directory, dst_dir_fd=root)
-                remove_tree(root, hidden)
+                entries.remove_tree(root, hidden)
 
     def _move(self, path: str, goal: str, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as old, Parent(self._root, goal) as new:
+        with entries.Parent(self._root, path) as old, entries.Parent(self._root, goal) as new:
             os.rename(old.name, new.name, src_dir_fd=old.directory, dst_dir_fd=new.directory)
 
     def _copy(self, path: str, goal: str, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as old, Parent(self._root, goal) as new:
+        with entries.Parent(self._root, path) as old, entries.Parent(self._root, goal) as new:
             self._count += 1
-            hidden = f"{TEMPORARY_PREFIX}{self._count}"
+            hidden = f"{entries.TEMPORARY_PREFIX}{self._count}"
             with self._open_directory("") as root:
                 try:
-                    copy_tree((old.directory, old.name), (root, hidden))
+                    entries.copy_tree((old.directory, old.name), (root, hidden))
                     os.rename(hidden, new.name, src_dir_fd=root, dst_dir_fd=new.directory)
                 except BaseException:
-                    remove_tree(root, hidden)
+                    entries.remove_tree(root, hidden)
                     raise
 
     def _make_pipe(self, path: str, data: bytes) -> None:
         """Create a named pipe, for tests."""
         del data
-        with Parent(self._root, path) as parent:
+        with entries.Parent(self._root, path) as parent:
             os.mkfifo(parent.name, dir_fd=parent.directory)
 
     def _change_mode(self, path: str, mode: int, data: bytes) -> None:
         del data
-        with Parent(self._root, path) as parent:
-            change_mode(parent.directory, parent.name, mode)
+        with entries.Parent(self._root, path) as parent:
+            entries.change_mode(parent.directory, parent.name, mode)

@@ -24,13 +24,7 @@ from weakincentives.contrib.evaluation.engine import (
     clip,
 )
 from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
-from weakincentives.contrib.evaluation.worker.pool import (
-    Frame,
-    Worker,
-    WorkerOutcome,
-    WorkerPool,
-    WorkerProgram,
-)
+from weakincentives.contrib.evaluation.worker import pool
 from weakincentives.posix import FrameError
 
 _GRACE = 0.3  # seconds for a worker to report the line at which it ran out of time
@@ -49,12 +43,12 @@ _NAMES = (
 class WorkerEngine:
     """Runs code in worker processes; thread-safe."""
 
-    def __init__(self, name: str, language: EngineLanguage, program: WorkerProgram) -> None:
+    def __init__(self, name: str, language: EngineLanguage, program: pool.WorkerProgram) -> None:
         """Start nothing yet; the first evaluation does."""
         self.name: str = name
         self.language: EngineLanguage = language
         self.bypasses_filesystem: bool = False
-        self._pool = WorkerPool(program)
+        self._pool = pool.WorkerPool(program)
 
     def evaluate(self, request: EngineRequest, files: FileAccess) -> EngineOutcome:
         """Run the code in a worker; kill it if it takes too long.
@@ -88,7 +82,7 @@ class WorkerEngine:
 class _Run:
     """One evaluation in a worker."""
 
-    worker: Worker
+    worker: pool.Worker
     request: EngineRequest
     files: FileAccess
     started: float
@@ -118,7 +112,7 @@ class _Run:
         self.is_worker_fine = not reported.is_spoiled
         return self._accept(reported)
 
-    def _serve_calls(self, until: float) -> WorkerOutcome | None:
+    def _serve_calls(self, until: float) -> pool.WorkerOutcome | None:
         limits = self.request.limits
         calls, room = limits.max_file_calls, 2 * _MAX_ESCAPE * limits.max_output_length
         while True:
@@ -137,7 +131,7 @@ class _Run:
             if room < 0:
                 raise FrameError("Worker output exceeds its limit")
 
-    def _accept(self, reported: WorkerOutcome) -> EngineOutcome:
+    def _accept(self, reported: pool.WorkerOutcome) -> EngineOutcome:
         """Return the outcome; the worker has bounded it, and a hostile one has not."""
         error, limits = reported.error, self.request.limits
         if error is not None and error.type == "TimeoutError" and reported.is_spoiled:
@@ -215,7 +209,7 @@ def _crash_message(limits: EvalLimits) -> str:
     )
 
 
-def _answer(files: FileAccess, frame: Frame, *, is_allowed: bool) -> dict[str, object]:
+def _answer(files: FileAccess, frame: pool.Frame, *, is_allowed: bool) -> dict[str, object]:
     """Return the reply to a call: its value, or the error that the code gets."""
     function = _FUNCTIONS.get(frame.function)
     try:

@@ -18,19 +18,10 @@ from typing import Literal
 
 import msgspec
 
+from weakincentives import posix
 from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.engine import EngineUnavailableError
 from weakincentives.contrib.evaluation.params import EvalError
-from weakincentives.posix import (
-    ForkServer,
-    FrameError,
-    ServerProcess,
-    is_readable,
-    receive_frame,
-    send_frame,
-    start_worker,
-    worker_command,
-)
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
 
@@ -119,7 +110,7 @@ class Worker:
             # it waits for us, so the number is still its own
             with suppress(OSError):
                 self._pid, self._process = frame.pid, os.pidfd_open(frame.pid)
-        return self._process >= 0 and not is_readable(self._process)
+        return self._process >= 0 and not posix.is_readable(self._process)
 
     def send(self, message: Mapping[str, object], until: float) -> None:
         """Send a message.
@@ -129,7 +120,7 @@ class Worker:
             OSError: The worker is gone, or does not read until then.
         """
         self.connection.settimeout(max(until - time.monotonic(), 0.001))
-        send_frame(self.connection, encode(message), MAX_REPLY)
+        posix.send_frame(self.connection, encode(message), MAX_REPLY)
 
     def receive(self, until: float) -> Frame | None:
         """Return the next message; None if the worker is gone.
@@ -140,13 +131,13 @@ class Worker:
         """
         self.connection.settimeout(max(until - time.monotonic(), 0.001))
         try:
-            data = receive_frame(self.connection, MAX_MESSAGE)
+            data = posix.receive_frame(self.connection, MAX_MESSAGE)
         except ConnectionError:
             return None
         try:
             return _decoder.decode(data) if data else None
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise FrameError(f"Not a message of a worker: {error}") from None
+            raise posix.FrameError(f"Not a message of a worker: {error}") from None
 
     def forget(self) -> None:
         """Close the connection, and leave the process to its owner."""
@@ -163,11 +154,11 @@ class Worker:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             if waits:
-                is_readable(self._process, _EXIT_TIMEOUT)
+                posix.is_readable(self._process, _EXIT_TIMEOUT)
         self.forget()
 
 
-class WorkerPool(ForkServer):
+class WorkerPool(posix.ForkServer):
     """The workers of one engine; thread-safe."""
 
     def __init__(self, program: WorkerProgram) -> None:
@@ -206,10 +197,10 @@ class WorkerPool(ForkServer):
         """Return whether the server that forked a worker runs."""
         return worker.server == self.pid and self.is_running
 
-    def _start(self, requests: int) -> ServerProcess:
+    def _start(self, requests: int) -> posix.ServerProcess:
         program = self._program
         arguments = (str(requests), str(os.getpid()), program.module, *program.directories)
-        return start_worker(worker_command(_SERVER, *arguments), passed=(requests,))
+        return posix.start_worker(posix.worker_command(_SERVER, *arguments), passed=(requests,))
 
     def _take_idle(self) -> Worker | None:
         while self._idle:
@@ -245,7 +236,7 @@ class WorkerPool(ForkServer):
             with remote:
                 self.launch((remote.fileno(), *ruleset))
             options = {**program.options, "is_reusable": program.is_reusable}
-            send_frame(local, encode(options), MAX_REPLY)
+            posix.send_frame(local, encode(options), MAX_REPLY)
         except OSError:
             local.close()
             return None
@@ -255,7 +246,7 @@ class WorkerPool(ForkServer):
         return Worker(local, self.pid, starts_processes=program.starts_processes)
 
 
-def _end_workers(idle: list[Worker], server: ServerProcess | None) -> None:
+def _end_workers(idle: list[Worker], server: posix.ServerProcess | None) -> None:
     """Kill all workers; in a fork of this process, forget those that wait."""
     for worker in idle:
         worker.forget() if server is None else worker.kill()
@@ -276,7 +267,7 @@ def unconfined(reason: str) -> str:
 def _is_usable(worker: Worker) -> bool:
     try:
         return worker.wait_until_ready(_START_TIMEOUT)
-    except (FrameError, TimeoutError):
+    except (posix.FrameError, TimeoutError):
         return False
 
 

@@ -7,15 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from weakincentives.contrib.integrations.mcp import definitions
 from weakincentives.contrib.integrations.mcp.connection import Connection, McpServerError
-from weakincentives.contrib.integrations.mcp.definitions import (
-    OfferedTool,
-    RefusedTool,
-    define_tools,
-    display_name,
-    find_unmatched,
-    select_tools,
-)
 from weakincentives.contrib.integrations.mcp.results import FRAME, McpResult, render_result
 from weakincentives.contrib.integrations.mcp.transport import (
     McpHttpServer,
@@ -127,7 +120,7 @@ class McpToolsSection(RecreatedSection):
             check_argument(owner, each, value, int)
         self.name: str = name
         self.server: McpServer = server
-        self.refused: tuple[RefusedTool, ...] = ()
+        self.refused: tuple[definitions.RefusedTool, ...] = ()
         """The tools of the server that are not offered, with reasons."""
         self._include = check_items(owner, "include", include, str)
         self._exclude = check_items(owner, "exclude", exclude, str)
@@ -170,9 +163,9 @@ class McpToolsSection(RecreatedSection):
                 were.
         """
         listed = self._connection.list_tools()
-        chosen = select_tools(listed, self._include, self._exclude)
-        names = ", ".join(display_name(each.name) for each in listed[:_MAX_LISTED])
-        missing = find_unmatched(listed, self._include)
+        chosen = definitions.select_tools(listed, self._include, self._exclude)
+        names = ", ".join(definitions.display_name(each.name) for each in listed[:_MAX_LISTED])
+        missing = definitions.find_unmatched(listed, self._include)
         if missing or not chosen:
             what = f"tool {missing[0]!r}" if missing else "tools to offer"
             raise McpServerError(
@@ -184,7 +177,7 @@ class McpToolsSection(RecreatedSection):
                 f" {self._max_tools:,}: name those you need with include, or raise max_tools."
                 f" The first are {names}"
             )
-        defined, refused = define_tools(chosen, self.name)
+        defined, refused = definitions.define_tools(chosen, self.name)
         for each in refused:
             _log.warning("MCP server %s: %s", self.name, each)
         self.tools: tuple[Tool[Any, Any], ...] = tuple(map(self._create_tool, defined))
@@ -200,7 +193,7 @@ class McpToolsSection(RecreatedSection):
         """Close the connection and stop the server."""
         self._connection.close()
 
-    def _create_tool(self, definition: OfferedTool) -> Tool[Any, Any]:
+    def _create_tool(self, definition: definitions.OfferedTool) -> Tool[Any, Any]:
         def call(params: Mapping[str, object], *, context: ToolContext) -> ToolResult[McpResult]:
             return self._call(definition.foreign_name, params, context)
 

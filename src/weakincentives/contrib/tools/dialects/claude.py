@@ -3,16 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
-from weakincentives.contrib.tools.requests import (
-    EditFileParams,
-    GlobParams,
-    GrepMode,
-    GrepParams,
-    LsParams,
-    TextEdit,
-)
 from weakincentives.errors import ToolValidationError
 
 
@@ -74,7 +67,7 @@ class MultiEdit:
     """
 
     file_path: str
-    edits: tuple[TextEdit, ...]
+    edits: tuple[requests.TextEdit, ...]
     old_string: str | None = None
     new_string: str | None = None
     replace_all: bool = False
@@ -117,7 +110,7 @@ class Grep:
     path: str | None = None
     glob: str | None = None
     type: str | None = None
-    output_mode: GrepMode = "files_with_matches"
+    output_mode: requests.GrepMode = "files_with_matches"
     ignore_case: bool = field(default=False, metadata={"name": "-i"})
     numbers: bool = field(default=True, metadata={"name": "-n", "hidden": True})
     after: int | None = field(default=None, metadata={"name": "-A"})
@@ -127,9 +120,9 @@ class Grep:
     multiline: bool = field(default=False, metadata={"hidden": True})
 
 
-def _encode_glob(request: GlobParams | LsParams) -> GlobFiles | None:
+def _encode_glob(request: requests.GlobParams | requests.LsParams) -> GlobFiles | None:
     # there is no tool to list a directory: it is a glob for everything below it
-    if isinstance(request, LsParams):
+    if isinstance(request, requests.LsParams):
         return (
             GlobFiles("**/*", shared.path_or_none(request.path))
             if shared.sets_only(request, "path")
@@ -140,10 +133,10 @@ def _encode_glob(request: GlobParams | LsParams) -> GlobFiles | None:
     return GlobFiles(request.pattern, shared.path_or_none(request.path))
 
 
-_GREP_FIELDS = shared.FieldMapping(Grep, GrepParams)
+_GREP_FIELDS = shared.FieldMapping(Grep, requests.GrepParams)
 
 
-def _decode_grep(params: Grep, _: object) -> GrepParams:
+def _decode_grep(params: Grep, _: object) -> requests.GrepParams:
     if params.multiline:
         raise ToolValidationError(
             "multiline is not available: search for text within one line, then read around it"
@@ -172,8 +165,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
     shared.edit_tool(
         "Edit",
         _EDIT,
-        shared.FieldMapping(Edit, EditFileParams),
-        shared.FieldMapping(MultiEdit, EditFileParams),
+        shared.FieldMapping(Edit, requests.EditFileParams),
+        shared.FieldMapping(MultiEdit, requests.EditFileParams),
         aliases={**_FILE_PATH, **shared.EDIT_ALIASES},
         other_names=("MultiEdit",),
     ),
@@ -181,8 +174,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         name="Glob",
         description=_GLOB,
         params=GlobFiles,
-        requests=(GlobParams, LsParams),
-        decode=lambda params, _: GlobParams(params.pattern, params.path or "."),
+        requests=(requests.GlobParams, requests.LsParams),
+        decode=lambda params, _: requests.GlobParams(params.pattern, params.path or "."),
         encode=_encode_glob,
         read_only=True,
     ),

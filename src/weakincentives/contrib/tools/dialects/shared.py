@@ -4,18 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
-from weakincentives.contrib.tools.requests import (
-    BashParams,
-    EditFileParams,
-    GrepParams,
-    MoveParams,
-    ReadFileParams,
-    RepoMapParams,
-    RmParams,
-    TextEdit,
-    WriteFileParams,
-)
 from weakincentives.errors import ToolValidationError
 
 EDIT_ALIASES = {
@@ -147,7 +137,9 @@ def mapped(
 
 def map_whole_text(params: type[Any], **names: str) -> FieldMapping:
     """Return the mapping of a tool that writes whole text files and replaces existing ones."""
-    return FieldMapping(params, WriteFileParams, names, {"mode": "overwrite"}, is_whole_text)
+    return FieldMapping(
+        params, requests.WriteFileParams, names, {"mode": "overwrite"}, is_whole_text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +161,16 @@ def delete_and_move(
         mapped(
             delete,
             DELETE_DESCRIPTION,
-            FieldMapping(DeleteCall, RmParams, {"file_path": "path"}),
+            FieldMapping(DeleteCall, requests.RmParams, {"file_path": "path"}),
             aliases=aliases,
-            superseded_by=(BashParams,),
+            superseded_by=(requests.BashParams,),
         ),
         pass_through(
             move,
-            MoveParams,
+            requests.MoveParams,
             MOVE_DESCRIPTION,
             aliases=MOVE_ALIASES,
-            superseded_by=(BashParams,),
+            superseded_by=(requests.BashParams,),
         ),
     )
 
@@ -188,18 +180,18 @@ def edit_tool(
 ) -> ToolSpec[Any]:
     """Return a tool that replaces one text; `other` are the calls that it accepts besides."""
 
-    def encode(request: EditFileParams) -> Any:
+    def encode(request: requests.EditFileParams) -> Any:
         edit = single_edit(request)
         if edit is None:
             return None
         only = (edit.old_string, edit.new_string, edit.replace_all)
-        return mapping.encode(EditFileParams(request.file_path, *only))
+        return mapping.encode(requests.EditFileParams(request.file_path, *only))
 
     return ToolSpec(
         name=name,
         description=description,
         params=mapping.params,
-        requests=(EditFileParams,),
+        requests=(requests.EditFileParams,),
         decode=lambda given, _: (other if isinstance(given, other.params) else mapping).decode(
             given
         ),
@@ -212,7 +204,7 @@ def edit_tool(
 def page_tool(name: str, description: str, params: type[Any], **options: Any) -> ToolSpec[Any]:
     """Return a tool that reads pages of lines, with `offset` counted from 1 and `limit`."""
 
-    def encode(request: ReadFileParams) -> Any:
+    def encode(request: requests.ReadFileParams) -> Any:
         first = first_line(request)
         start = {} if first is None else {"offset": first}
         return params(request.file_path, limit=request.limit, **start) if is_page(request) else None
@@ -221,8 +213,8 @@ def page_tool(name: str, description: str, params: type[Any], **options: Any) ->
         name=name,
         description=description,
         params=params,
-        requests=(ReadFileParams,),
-        decode=lambda given, _: ReadFileParams(
+        requests=(requests.ReadFileParams,),
+        decode=lambda given, _: requests.ReadFileParams(
             given.file_path, line_offset(given.offset), given.limit
         ),
         encode=encode,
@@ -256,18 +248,18 @@ def line_offset(first: int | None) -> int:
     return max((first or 1) - 1, 0)
 
 
-def first_line(request: ReadFileParams) -> int | None:
+def first_line(request: requests.ReadFileParams) -> int | None:
     """Return the first line of a page, counted from 1; None for the start of the file."""
     first = request.start_line if request.start_line is not None else request.offset + 1
     return first if first > 1 else None
 
 
-def last_line(request: ReadFileParams) -> int | None:
+def last_line(request: requests.ReadFileParams) -> int | None:
     """Return the last line of a page, counted from 1; None if the request sets no limit."""
     return None if request.limit is None else (first_line(request) or 1) + request.limit - 1
 
 
-def page_request(file_path: str, first: int | None, last: int | None) -> ReadFileParams:
+def page_request(file_path: str, first: int | None, last: int | None) -> requests.ReadFileParams:
     """Return the request for lines `first` to `last`, counted from 1 and inclusive.
 
     Raises:
@@ -278,22 +270,22 @@ def page_request(file_path: str, first: int | None, last: int | None) -> ReadFil
         raise ToolValidationError(
             f"The last line must not be before the first: {offset + 1} to {last}"
         )
-    return ReadFileParams(file_path, offset, None if last is None else last - offset)
+    return requests.ReadFileParams(file_path, offset, None if last is None else last - offset)
 
 
-def is_page(request: ReadFileParams) -> bool:
+def is_page(request: requests.ReadFileParams) -> bool:
     """Return whether a request is for a non-empty page of lines, in the default view."""
     return sets_only(request, "file_path", "offset", "limit", "start_line") and (
         request.limit is None or request.limit > 0
     )
 
 
-def is_whole_text(request: WriteFileParams) -> bool:
+def is_whole_text(request: requests.WriteFileParams) -> bool:
     """Return whether a request writes a whole text file, and can replace an existing one."""
     return request.encoding == "utf-8" and request.mode != "append"
 
 
-def single_edit(request: EditFileParams) -> TextEdit | None:
+def single_edit(request: requests.EditFileParams) -> requests.TextEdit | None:
     """Return the only replacement of a request; None if it has several or is a dry run."""
     if request.dry_run:
         return None
@@ -301,7 +293,7 @@ def single_edit(request: EditFileParams) -> TextEdit | None:
         return request.edits[0] if len(request.edits) == 1 else None
     if request.old_string is None or request.new_string is None:
         return None
-    return TextEdit(request.old_string, request.new_string, request.replace_all)
+    return requests.TextEdit(request.old_string, request.new_string, request.replace_all)
 
 
 def _default(each: Field[Any]) -> object:
@@ -310,9 +302,9 @@ def _default(each: Field[Any]) -> object:
     return each.default
 
 
-GREP: ToolSpec[GrepParams] = pass_through(
+GREP: ToolSpec[requests.GrepParams] = pass_through(
     "grep",
-    GrepParams,
+    requests.GrepParams,
     f"""\
 Search the lines of files for a regular expression ({REGEX_SYNTAX}). Skips \
 binary files and files ignored by .gitignore.
@@ -330,9 +322,9 @@ To find files by name, use $GlobParams.""",
 )
 """The tool that searches the contents of files, where a dialect has no form of its own."""
 
-REPO_MAP: ToolSpec[RepoMapParams] = pass_through(
+REPO_MAP: ToolSpec[requests.RepoMapParams] = pass_through(
     "repo_map",
-    RepoMapParams,
+    requests.RepoMapParams,
     """\
 Show the most central source files of the workspace (those that other files use most), with their \
 classes, functions and line numbers.

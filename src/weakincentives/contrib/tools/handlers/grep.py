@@ -7,21 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import render
 from weakincentives.contrib.tools.handlers.errors import access_error
 from weakincentives.contrib.tools.handlers.glob import clamp_head_limit
-from weakincentives.contrib.tools.handlers.render import (
-    RawLine,
-    bounded_result,
-    find_line,
-    format_count,
-    format_missed,
-    format_path,
-    hint,
-    line_start,
-    read_lines,
-    room_for,
-    take_lines,
-)
 from weakincentives.contrib.tools.handlers.search import (
     FileHits,
     Hits,
@@ -115,15 +103,15 @@ def _read_lines(path: str, first: int, last: int, context: HandlerContext) -> di
         file = open_file(context, path)
         content, line = file.content(context), first - 1
         if file.complete:
-            start = find_line(content, line)
+            start = render.find_line(content, line)
         else:
-            start = line_start(context.filesystem, path, line, file.size)
-        raw = islice(read_lines(content, start.offset, 4 * width + 4), last - first + 1)
+            start = render.line_start(context.filesystem, path, line, file.size)
+        raw = islice(render.read_lines(content, start.offset, 4 * width + 4), last - first + 1)
         return {number: _decode_line(line, width) for number, line in enumerate(raw, first)}
     return {}
 
 
-def _decode_line(line: RawLine, width: int) -> str:
+def _decode_line(line: render.RawLine, width: int) -> str:
     text = line.data.removesuffix(b"\r").decode(errors="replace")
     return text[:width] + _ELLIPSIS if len(text) > width or line.left_out else text
 
@@ -173,7 +161,7 @@ def explain_no_matches(
         context: The context of the request.
         rebuild: Returns the search for another request.
     """
-    where = f" in {format_path(search.path)}" if search.path else ""
+    where = f" in {render.format_path(search.path)}" if search.path else ""
     text = f"No matches for {request.pattern[:200]!r}{where}"
     with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_TIMEOUT):
         return text + next(_reasons(request, search, context, rebuild), "")
@@ -194,7 +182,7 @@ def _reasons(
     others = _variants(request) if _finds_any(alike, context) else ()
     for other, fact in (*others, *_without_ignore_files(request)):
         if _finds_any(rebuild(other), context):
-            yield f"; {fact}" + hint("; use", context.dialect.format_call(other))
+            yield f"; {fact}" + render.hint("; use", context.dialect.format_call(other))
 
 
 def _loosen(pattern: str, text: str) -> str:
@@ -272,10 +260,10 @@ def _render_no_matches(
         text = explain_no_matches(
             request, search, context, lambda other: build_search(other, context)
         )
-        return bounded_result(context, [text], value)
+        return render.bounded_result(context, [text], value)
     value = replace(value, truncated=True, reason="time limit")
     text = f"No matches for {request.pattern[:200]!r} in the files searched so far"
-    return bounded_result(context, [text], value, _time_limit_note(found.coverage))
+    return render.bounded_result(context, [text], value, _time_limit_note(found.coverage))
 
 
 def build_search(request: GrepParams, context: HandlerContext) -> Search:
@@ -353,8 +341,8 @@ def _collect(
 def _time_limit_note(coverage: Coverage) -> str:
     """Return a note on how far a search got, and how to search the rest."""
     return (
-        f"[stopped at the time limit after {format_count(coverage.searched, 'file')}"
-        + format_missed(coverage, "not searched to the end")
+        f"[stopped at the time limit after {render.format_count(coverage.searched, 'file')}"
+        + render.format_missed(coverage, "not searched to the end")
         + "; to search the rest, use a narrower path, glob or type]"
     )
 
@@ -392,7 +380,7 @@ class _GrepOutcome:
         feet = [] if advice is None else [f"[truncated; {advice}]"]
         if self.timed_out:
             feet.append(_time_limit_note(self.gathered.coverage))
-        return bounded_result(context, [head, *lines], value, "\n".join(feet))
+        return render.bounded_result(context, [head, *lines], value, "\n".join(feet))
 
     def make_value(
         self,
@@ -441,7 +429,7 @@ class _ContentMode:
         total = sum(len(each.matches) for each in files)
         cut = sum(len(each.matches) for each in found.files) > total
         around = _line_context(found.request)
-        room = room_for(context.settings.budget, _MARGIN)
+        room = render.room_for(context.settings.budget, _MARGIN)
         with early_time_limit(_CONTEXT_TIMEOUT):  # after that, matches are shown without context
             lines, whole = fit_excerpts(_render_excerpts(files, around, context), room)
         reason: TruncationReason | None = "match limit" if cut else None
@@ -466,15 +454,15 @@ class _FilesMode:
         return 1
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        lines = take_lines(
+        lines = render.take_lines(
             (display_path(each.path) for each in found.files[: found.head_limit]),
-            room_for(context.settings.budget, _MARGIN),
+            render.room_for(context.settings.budget, _MARGIN),
         )
         cut = found.truncation(len(lines))
         value = found.make_value(found.files[: len(lines)], (), truncated=cut)
         more = "at least " if found.timed_out else "more than " if value.truncated else ""
         verb = "has" if len(lines) == 1 else "have"
-        head = f"{more}{format_count(len(lines), 'file')} {verb} matches for {found.pattern}"
+        head = f"{more}{render.format_count(len(lines), 'file')} {verb} matches for {found.pattern}"
         advice = None if cut is None else "use a narrower pattern, path or glob"
         return found.make_result(context, head, lines, value, advice)
 
@@ -489,15 +477,15 @@ class _CountMode:
         return 0  # the total covers all files
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        lines = take_lines(
+        lines = render.take_lines(
             (f"{display_path(each.path)}:{each.count}" for each in found.files[: found.head_limit]),
-            room_for(context.settings.budget, _MARGIN),
+            render.room_for(context.settings.budget, _MARGIN),
         )
         total = sum(each.count for each in found.files)
         more = "at least " if found.timed_out else ""
         verb = "matches" if total == 1 else "match"
-        files = format_count(len(found.files), "file")
-        head = f"{more}{format_count(total, 'line')} in {files} {verb}"
+        files = render.format_count(len(found.files), "file")
+        head = f"{more}{render.format_count(total, 'line')} in {files} {verb}"
         cut = found.truncation(len(lines))
         value = found.make_value(found.files[: len(lines)], (), truncated=cut)
         advice = None if cut is None else "use a narrower path or glob"
@@ -555,8 +543,8 @@ def _count_shown(value: GrepResult) -> tuple[GrepCount, ...]:
 
 
 def _render_head(value: GrepResult, pattern: str, *, more: bool) -> str:
-    matches = format_count(len(value.matches), "match", "matches")
-    files = format_count(len(value.counts), "file")
+    matches = render.format_count(len(value.matches), "match", "matches")
+    files = render.format_count(len(value.counts), "file")
     return f"{matches} in {files} for {pattern}" + (", and more" if more else "")
 
 
@@ -566,6 +554,6 @@ def _narrow_hint(request: GrepParams, context: HandlerContext) -> str:
         after=None, max_per_file=None,
     )  # fmt: skip
     call = context.dialect.format_call(other)
-    return "more matches follow: use a narrower pattern, path or glob" + hint(
+    return "more matches follow: use a narrower pattern, path or glob" + render.hint(
         "; to list the files with matches:", call
     )

@@ -5,16 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.handlers.edit import (
-    Changes,
-    all_or_none,
-    decode_text,
-    encode_text,
-    ensure_text,
-    read_for_edit,
-    retry_stale,
-)
+from weakincentives.contrib.tools.handlers import edit, errors, render
 from weakincentives.contrib.tools.handlers.suggestions import similar_paths
 from weakincentives.contrib.tools.patching import PatchError, PlannedChange, plan_patch
 from weakincentives.contrib.tools.requests import ApplyPatchParams
@@ -60,7 +51,7 @@ def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResul
         errors.ensure_writable(context, "")
 
     def attempt() -> list[_PatchStep]:
-        with all_or_none(context.filesystem) as changes:
+        with edit.all_or_none(context.filesystem) as changes:
             steps = _plan_steps(request.patch, context)
             for step in sorted(steps, key=attrgetter("order")):
                 if not request.dry_run:
@@ -68,7 +59,7 @@ def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResul
                         _apply(step, changes)
         return steps
 
-    return _make_result(retry_stale(attempt), context, applied=not request.dry_run)
+    return _make_result(edit.retry_stale(attempt), context, applied=not request.dry_run)
 
 
 def _plan_steps(patch: str, context: HandlerContext) -> list[_PatchStep]:
@@ -76,8 +67,8 @@ def _plan_steps(patch: str, context: HandlerContext) -> list[_PatchStep]:
     read: dict[str, bytes | None] = {}
 
     def reader(path: str) -> str | None:
-        data = read[path] = read_for_edit(context, path)
-        return None if data is None else decode_text(data)
+        data = read[path] = edit.read_for_edit(context, path)
+        return None if data is None else edit.decode_text(data)
 
     try:
         planned = plan_patch(patch, reader, resolve=context.resolve_path)
@@ -94,12 +85,12 @@ def _plan_step(
     if planned.kind == "delete":
         return _PatchStep(planned, new_path, old, None)
     text = planned.content or ""
-    new = encode_text(text)
+    new = edit.encode_text(text)
     errors.ensure_creatable(context, new_path, gone=gone)
-    added = len(text) - (0 if old is None else len(decode_text(old)))
+    added = len(text) - (0 if old is None else len(edit.decode_text(old)))
     errors.ensure_within_limit(context, new_path, added, is_edit=old is not None)
     if old is not None and old != new:
-        ensure_text(context, planned.path, old)
+        edit.ensure_text(context, planned.path, old)
     return _PatchStep(planned, new_path, old, new)
 
 
@@ -111,11 +102,11 @@ def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
     return PatchError(f"{error}\nDid you mean {suggestions}?")
 
 
-def _apply(step: _PatchStep, changes: Changes) -> None:
+def _apply(step: _PatchStep, changes: edit.Changes) -> None:
     if step.new is None:
         changes.delete(step.path)
     elif step.old is None:
-        changes.create(step.path, decode_text(step.new))
+        changes.create(step.path, edit.decode_text(step.new))
     else:
         if step.source is not None:
             changes.move(step.source, step.path)

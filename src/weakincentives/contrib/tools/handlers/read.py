@@ -9,27 +9,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.binary import (
-    parse_picture,
-    render_base64,
-    render_binary,
-    render_hex,
-    render_picture,
-)
+from weakincentives.contrib.tools.handlers import binary, render
 from weakincentives.contrib.tools.handlers.notebooks import (
     MAX_NOTEBOOK,
     parse_notebook,
     render_notebook,
-)
-from weakincentives.contrib.tools.handlers.render import (
-    RawLine,
-    find_line,
-    fit_budget,
-    format_count,
-    format_path,
-    hint,
-    line_start,
-    read_lines,
 )
 from weakincentives.contrib.tools.handlers.source import (
     NOT_UTF8,
@@ -80,7 +64,7 @@ class _PageRow(NamedTuple):
 
     def render(self) -> str:
         least = "at least " if self.endless else ""
-        more = f" [... {least}{format_count(self.cut, 'more byte')}]" if self.cut else ""
+        more = f" [... {least}{render.format_count(self.cut, 'more byte')}]" if self.cut else ""
         return f"{self.number:>6}\t{self.text}{more}"
 
 
@@ -153,9 +137,9 @@ def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineSta
         TimeLimitError: The line was not found in time; the message says what to do instead.
     """
     if source.file.complete or source.encoding.wide:
-        return find_line(source.content, line)
+        return render.find_line(source.content, line)
     try:
-        return line_start(context.filesystem, source.file.path, line, source.file.size)
+        return render.line_start(context.filesystem, source.file.path, line, source.file.size)
     except TimeLimitError:
         raise _line_timeout_error(source.file, line, context) from None
 
@@ -167,7 +151,7 @@ def _line_timeout_error(file: FileSource, line: int, context: HandlerContext) ->
         f"Read timed out before it reached line {line + 1:,} of {file.name!r}"
         f" ({file.size:,} bytes); start at an earlier line"
         + _search_hint(context)
-        + hint(
+        + render.hint(
             "; byte offsets need no search, for example",
             context.dialect.format_call(middle),
         )
@@ -184,11 +168,11 @@ def _search_hint(context: HandlerContext) -> str:
 
 def _read_rows(content: Content, start: int, first: int, width: int) -> Iterator[_PageRow]:
     keep = 4 * width + 4  # bytes that hold at least `width` characters
-    for number, raw in enumerate(read_lines(content, start, keep), first + 1):
+    for number, raw in enumerate(render.read_lines(content, start, keep), first + 1):
         yield _make_row(number, raw, width)
 
 
-def _make_row(number: int, raw: RawLine, width: int) -> _PageRow:
+def _make_row(number: int, raw: render.RawLine, width: int) -> _PageRow:
     data, exact = raw.data, True
     crlf = raw.ended and not raw.left_out and data.endswith(b"\r")
     if crlf:
@@ -240,7 +224,7 @@ class _PageRenderer:
             message = self._render_rows(rows)
         if len(message) > budget:
             rows = [_shorten_row(rows[0], len(message) - budget)]
-            message = fit_budget([self._render_rows(rows)], "", budget)
+            message = render.fit_budget([self._render_rows(rows)], "", budget)
         content = "".join(row.content for row in rows)
         value = _make_value(
             self.source, self.page, self.total, content, len(rows), exact=self.exact
@@ -268,10 +252,10 @@ class _PageRenderer:
         call = self.context.dialect.format_call(
             ReadFileParams(path, offset=last, limit=self.page.count, view=view)
         )
-        more = f": {format_count(self.total - last, 'more line')}"
+        more = f": {render.format_count(self.total - last, 'more line')}"
         if not self.exact:
             more = "; the file is too large to count all lines"
-        return [f"[truncated{more}" + hint("; to continue:", call) + "]"]
+        return [f"[truncated{more}" + render.hint("; to continue:", call) + "]"]
 
     def _notes(self, rows: Sequence[_PageRow]) -> Iterator[str]:
         encoding = self.source.encoding
@@ -300,7 +284,7 @@ class _PageRenderer:
         if not self.source.encoding.wide:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
-            note += hint("; to read on:", self.context.dialect.format_call(rest))
+            note += render.hint("; to read on:", self.context.dialect.format_call(rest))
         return f"{note}{_search_hint(self.context)}]"
 
 
@@ -332,9 +316,9 @@ def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[Re
     page = parse_range(request)
     file = open_file(context, context.resolve_path(request.file_path))
     if request.view == "hex" and file.size:
-        return render_hex(file, page, context)
+        return binary.render_hex(file, page, context)
     if request.view == "base64" and file.size:
-        return render_base64(file, page, context)
+        return binary.render_base64(file, page, context)
     if request.view == "text" or not file.size:
         return _render_as_text(file, page, context)
     return _render_file(file, page, context)
@@ -350,7 +334,7 @@ def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[Re
     if not 0 < len(paths) <= _MAX_FILES:
         raise ToolValidationError(f"file_paths must have 1 to {_MAX_FILES} items: {len(paths)}")
     budget = context.settings.budget
-    share = (budget - sum(len(format_path(path)) + 20 for path in paths)) // len(paths)
+    share = (budget - sum(len(render.format_path(path)) + 20 for path in paths)) // len(paths)
     smaller = replace(context, settings=replace(context.settings, max_characters=max(share, 1)))
     files: list[ReadFileResult] = []
     errors: list[str] = []
@@ -361,9 +345,9 @@ def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[Re
             texts.append(result.message)
             files += [] if result.value is None else [result.value]
         except (OSError, ValueError) as error:
-            errors.append(f"{format_path(path)}: {error}")
+            errors.append(f"{render.format_path(path)}: {error}")
             texts.append(errors[-1][: max(share, 1)])
-    head = f"{format_count(len(files), 'file')} read" + (
+    head = f"{render.format_count(len(files), 'file')} read" + (
         f", {len(errors)} failed" if errors else ""
     )
     message = "\n\n".join([head, *texts])[:budget]
@@ -379,16 +363,16 @@ def _render_file(
     file: FileSource, page: PageRange, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
     """Return the view that suits the content: picture, notebook, text or hex dump."""
-    picture = parse_picture(file.head)
+    picture = binary.parse_picture(file.head)
     if picture is not None:
-        return render_picture(file, picture, context)
+        return binary.render_picture(file, picture, context)
     if file.path.endswith(".ipynb") and file.size <= MAX_NOTEBOOK:
         notebook = parse_notebook(file.content(context).read(0, file.size))
         if notebook is not None:
             return render_notebook(file, notebook, page, context)
     encoding = detect_encoding(file.head, complete=file.complete)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
-        return render_binary(file, page, context)
+        return binary.render_binary(file, page, context)
     return _render_decoded(file, encoding, page, context)
 
 

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weakincentives.contrib.evaluation import (
-    DEFAULT_EVAL_LIMITS,
-    Engine,
-    EvalLimits,
-    choose_engine,
-    create_engine,
-)
+from weakincentives.contrib import evaluation
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_tools
@@ -55,8 +49,8 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         title: str = "Python",
         key: str | None = "python",
         session: Session | None = None,
-        engine: Engine | str | None = None,
-        limits: EvalLimits = DEFAULT_EVAL_LIMITS,
+        engine: evaluation.Engine | str | None = None,
+        limits: evaluation.EvalLimits = evaluation.DEFAULT_EVAL_LIMITS,
         dialect: DialectName = "wink",
         settings: ToolSettings = DEFAULT_SETTINGS,
         template: str | None = None,
@@ -72,8 +66,8 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         """
         owner = type(self).__name__
         check_argument(owner, "session", session, Session, or_none=True)
-        check_argument(owner, "engine", engine, (str, Engine), or_none=True)
-        check_argument(owner, "limits", limits, EvalLimits)
+        check_argument(owner, "engine", engine, (str, evaluation.Engine), or_none=True)
+        check_argument(owner, "limits", limits, evaluation.EvalLimits)
         check_argument(owner, "settings", settings, ToolSettings)
         self._session, self._given, self._engine = session, engine, _find_engine(engine)
         tools = evaluation_tools(
@@ -91,7 +85,7 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         )
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> evaluation.Engine:
         """What runs the code."""
         return self._engine
 
@@ -102,7 +96,7 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
 
     def close(self) -> None:
         """Stop the processes of the engine, unless it was passed in, and drop the files."""
-        if not isinstance(self._given, Engine):
+        if not isinstance(self._given, evaluation.Engine):
             self._engine.close()
         own, self._own = self._own, None
         if own is not None:
@@ -132,7 +126,7 @@ class AstevalSection(EvaluationSection):
         super().__init__(title=title, key=key, **options)
 
 
-def _find_engine(given: Engine | str | None) -> Engine:
+def _find_engine(given: evaluation.Engine | str | None) -> evaluation.Engine:
     if given is None:
-        return choose_engine()
-    return create_engine(given) if isinstance(given, str) else given
+        return evaluation.choose_engine()
+    return evaluation.create_engine(given) if isinstance(given, str) else given
