@@ -18,24 +18,12 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from weakincentives import posix
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.paths import InvalidPathError
 from weakincentives.filesystem.protocol import ArchivableFilesystem
-from weakincentives.posix import (
-    OpenDescriptor,
-    fault_point,
-    open_directory,
-    open_regular,
-    os_error,
-    remove_leftovers,
-    remove_tree,
-    rename,
-    shorten_path,
-    sync_directory,
-    temporary_name,
-)
 
 ARCHIVE_SUFFIX = ".fs.zip"
 EXPORTED = "manager.exported"
@@ -75,14 +63,14 @@ class ArchiveDirectory:
             SnapshotError: The directory cannot be used.
         """
         self._prepare()
-        with open_directory(self._path) as directory:
-            remove_leftovers(directory)
-            hidden = temporary_name()
+        with posix.open_directory(self._path) as directory:
+            posix.remove_leftovers(directory)
+            hidden = posix.temporary_name()
             os.mkdir(hidden, 0o700, dir_fd=directory)
             try:
                 yield self._path / hidden / (name + ARCHIVE_SUFFIX)
             finally:
-                remove_tree(directory, hidden)
+                posix.remove_tree(directory, hidden)
 
     def publish(self, staged: Path) -> Path:
         """Publish a staged archive; return its path.
@@ -101,7 +89,7 @@ class ArchiveDirectory:
                 if _is_archive(path):
                     return self.replace(staged, path)
                 text = "A file that is not an archive has this name; remove it or choose another id"
-                raise os_error(errno.EEXIST, str(path), text) from None
+                raise posix.os_error(errno.EEXIST, str(path), text) from None
         # other managers share the default directory, and may use the same id
         self._private.mkdir(0o700, exist_ok=True)
         return _move(staged, self._private / staged.name, exclusive=True)
@@ -112,14 +100,14 @@ class ArchiveDirectory:
 
     def sync(self, path: Path) -> None:
         """Sync the name of an archive."""
-        fault_point(NAMED)
-        with open_directory(path.parent) as directory:
-            sync_directory(directory)
+        posix.fault_point(NAMED)
+        with posix.open_directory(path.parent) as directory:
+            posix.sync_directory(directory)
 
     def remove(self, path: Path) -> None:
         """Remove an archive."""
         path.unlink(missing_ok=True)
-        fault_point(REMOVED)
+        posix.fault_point(REMOVED)
         if path.parent == self._private:
             with suppress(OSError):  # not empty
                 self._private.rmdir()
@@ -141,8 +129,8 @@ class ArchiveDirectory:
 
 def seal(path: Path) -> FileIdentity:
     """Make an archive private and sync it; return its identity."""
-    descriptor, _ = open_regular(path)
-    with OpenDescriptor(descriptor):
+    descriptor, _ = posix.open_regular(path)
+    with posix.OpenDescriptor(descriptor):
         os.fchmod(descriptor, 0o600)
         os.fsync(descriptor)
         return _identity_of(os.fstat(descriptor))
@@ -159,10 +147,10 @@ def read_identity(path: Path) -> FileIdentity | None:
 def _is_archive(path: Path) -> bool:
     """Return whether a regular file begins with a ZIP signature."""
     try:
-        descriptor, _ = open_regular(path)
+        descriptor, _ = posix.open_regular(path)
     except OSError:  # a link, a pipe, or not readable
         return False
-    with OpenDescriptor(descriptor):
+    with posix.OpenDescriptor(descriptor):
         return os.read(descriptor, 4) in _ZIP_SIGNATURES
 
 
@@ -171,8 +159,8 @@ def _identity_of(found: os.stat_result) -> FileIdentity:
 
 
 def _move(source: Path, target: Path, *, exclusive: bool) -> Path:
-    with open_directory(source.parent) as old, open_directory(target.parent) as new:
-        rename((old, source.name), (new, target.name), exclusive=exclusive)
+    with posix.open_directory(source.parent) as old, posix.open_directory(target.parent) as new:
+        posix.rename((old, source.name), (new, target.name), exclusive=exclusive)
     return target
 
 
@@ -264,7 +252,7 @@ class SnapshotManager:
             # without the lock: a listener of the filesystem may take snapshots too
             count = self._export(staged, created_at)
             identity = seal(staged)
-            fault_point(EXPORTED)
+            posix.fault_point(EXPORTED)
             with self._lock:
                 path = self._publish(staged, self._snapshots.get(snapshot_id))
                 info = SnapshotInfo(snapshot_id, path, count, identity.size, created_at)
@@ -331,7 +319,9 @@ class SnapshotManager:
             raise KeyError(f"Snapshot not found: {snapshot_id}")
         path = found.info.archive_path
         if read_identity(path) is None:
-            raise os_error(errno.ENOENT, str(path), "Archive of the snapshot has been removed")
+            raise posix.os_error(
+                errno.ENOENT, str(path), "Archive of the snapshot has been removed"
+            )
         if not found.is_unchanged:
             raise ArchiveError(f"Archive has changed since the snapshot was taken: {str(path)!r}")
         return path
@@ -363,7 +353,7 @@ def _check_id(snapshot_id: str) -> None:
         raise TypeError(f"Snapshot id must be a string, not {type(snapshot_id).__name__}")
     reason = _find_flaw(snapshot_id)
     if reason:
-        raise InvalidPathError(f"Snapshot id {reason}: {shorten_path(snapshot_id)!r}")
+        raise InvalidPathError(f"Snapshot id {reason}: {posix.shorten_path(snapshot_id)!r}")
 
 
 def _find_flaw(snapshot_id: str) -> str | None:

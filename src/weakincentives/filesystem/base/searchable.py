@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import NoReturn
 
+from weakincentives import posix
 from weakincentives.filesystem.glob import Glob, State, compile_filter, compile_glob
 from weakincentives.filesystem.grep import LineMatch, Searcher, compile_regex
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
@@ -30,18 +31,6 @@ from weakincentives.filesystem.types import (
     GrepMatch,
     Results,
     TruncationReason,
-)
-from weakincentives.posix import (
-    TimeLimitError,
-    check_time,
-    display_path,
-    early_time_limit,
-    is_time_up,
-    join,
-    os_error,
-    parents_of,
-    remaining_time,
-    time_limit,
 )
 
 _SKIPPABLE = frozenset(
@@ -81,7 +70,7 @@ class Primitives(ABC):
     def _stats(self, path: str) -> dict[str, FileStat]:
         """Return the entries of a directory by name; OSError if it is not one."""
         names = (name for group in self._children(path) for name in group)
-        found = ((name, self._lookup(join(path, name))) for name in names)
+        found = ((name, self._lookup(posix.join(path, name))) for name in names)
         return {name: stat for name, stat in found if stat is not None}
 
     def _has_same_tree(self, path: str, other: "Primitives") -> bool:
@@ -115,18 +104,18 @@ class Primitives(ABC):
 
     def _raise_not_found(self, path: str) -> NoReturn:
         """Raise the reason why `path` was not found: a link above it, or no such entry."""
-        for parent in parents_of(path):
+        for parent in posix.parents_of(path):
             found = self._lookup(parent)
             if found is None:
                 break
             if found.is_symlink:
                 raise link_error(found)
-        raise os_error(errno.ENOENT, path)
+        raise posix.os_error(errno.ENOENT, path)
 
     def _ensure_file(self, path: str) -> None:
         found = self._lookup(path) or self._raise_not_found(path)
         if found.is_directory:
-            raise os_error(errno.EISDIR, path)
+            raise posix.os_error(errno.EISDIR, path)
         ensure_plain_entry(found)
 
     def _ensure_directory(self, path: str) -> None:
@@ -134,7 +123,7 @@ class Primitives(ABC):
         if found.is_symlink:
             raise link_error(found)
         if not found.is_directory:
-            raise os_error(errno.ENOTDIR, path)
+            raise posix.os_error(errno.ENOTDIR, path)
 
 
 def is_skippable(error: OSError) -> bool:
@@ -144,9 +133,9 @@ def is_skippable(error: OSError) -> bool:
 
 def link_error(found: FileStat) -> OSError:
     """Return the error for a symbolic link, which is never followed."""
-    target = display_path(found.link_target or "")
+    target = posix.display_path(found.link_target or "")
     text = f"Symbolic links are not followed, and this one points to {target!r}"
-    return os_error(errno.EPERM, found.path, text)
+    return posix.os_error(errno.EPERM, found.path, text)
 
 
 def ensure_plain_entry(found: FileStat) -> None:
@@ -154,7 +143,9 @@ def ensure_plain_entry(found: FileStat) -> None:
     if found.is_symlink:
         raise link_error(found)
     if found.kind == "special":
-        raise os_error(errno.EPERM, found.path, "Not a regular file (a pipe, socket or device)")
+        raise posix.os_error(
+            errno.EPERM, found.path, "Not a regular file (a pipe, socket or device)"
+        )
 
 
 _LARGE_FILE = 1024 * 1024  # bytes; a larger file gets a share of the time only
@@ -185,8 +176,8 @@ class SearchableFilesystem(Primitives):
         key = normalize_path(path)
         view = self._stable_view()
         view._ensure_directory(key)  # noqa: SLF001  a view is of this class
-        check_time("Search")
-        with early_time_limit(self._limits.max_search_seconds):
+        posix.check_time("Search")
+        with posix.early_time_limit(self._limits.max_search_seconds):
             return view._find_matches(key, matcher, ignore=use_ignore_files)  # noqa: SLF001  as above
 
     def grep(
@@ -219,8 +210,8 @@ class SearchableFilesystem(Primitives):
                 raise ValueError(f"max_matches must be non-negative: {max_matches}")
             cap = min(cap, max_matches)
         view = self._stable_view()
-        check_time("Search")
-        with early_time_limit(self._limits.max_search_seconds):
+        posix.check_time("Search")
+        with posix.early_time_limit(self._limits.max_search_seconds):
             key = normalize_path(path)
             files = view._find_searchable(key, wanted, ignore=use_ignore_files)  # noqa: SLF001  as above
             with closing(view._contents(files.paths)) as opened:  # noqa: SLF001  as above
@@ -281,9 +272,9 @@ class SearchableFilesystem(Primitives):
             return _Files([base] if wanted is None or wanted(base.rpartition("/")[2]) else [])
         self._ensure_directory(base)
         missed: list[str] = []
-        with time_limit((remaining_time() or 0) / 2):
+        with posix.time_limit((posix.remaining_time() or 0) / 2):
             paths = [
-                join(directory, name)
+                posix.join(directory, name)
                 for directory, _, children in self._walk(base, _EVERYTHING, missed, ignore=ignore)
                 for name in children.files
             ]
@@ -304,7 +295,7 @@ class SearchableFilesystem(Primitives):
         rules = self._rules_above(base) if ignore else None
         stack = [(base, glob.start, rules)]
         while stack:
-            if is_time_up():
+            if posix.is_time_up():
                 missed += [directory for directory, _, _ in stack]
                 return
             directory, state, rules = stack.pop()
@@ -322,11 +313,11 @@ class SearchableFilesystem(Primitives):
             for name in sorted(children.directories, reverse=True):
                 below = glob.descend(state, name)
                 if below:
-                    stack.append((join(directory, name), below, rules))
+                    stack.append((posix.join(directory, name), below, rules))
 
     def _rules_above(self, base: str) -> IgnoreRules:
         rules = IgnoreRules()
-        for directory in ["", *parents_of(base)] if base else []:
+        for directory in ["", *posix.parents_of(base)] if base else []:
             with suppress(OSError):  # a directory above may be passable but not listable
                 rules = self._rules_in(directory, self._children(directory), rules)
         return rules
@@ -335,7 +326,7 @@ class SearchableFilesystem(Primitives):
         texts: list[str] = []
         for name in IGNORE_FILES:
             if name in children.files:
-                with suppress(OSError), self._open(join(directory, name)) as content:
+                with suppress(OSError), self._open(posix.join(directory, name)) as content:
                     texts.append(content.read(0, MAX_IGNORE_FILE).decode("utf-8-sig", "replace"))
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
@@ -345,7 +336,7 @@ def _apply_ignore_rules(directory: str, children: Children, rules: IgnoreRules) 
         return [
             name
             for name in names
-            if not rules.ignores(join(directory, name), is_directory=is_directory)
+            if not rules.ignores(posix.join(directory, name), is_directory=is_directory)
         ]
 
     return Children(
@@ -382,7 +373,7 @@ class _Search:
         rest: Sequence[str] = ()
         for number, (path, content) in enumerate(opened, 1):
             others = len(files.paths) - number
-            ended = "time limit" if is_time_up() else self._search(path, content, others)
+            ended = "time limit" if posix.is_time_up() else self._search(path, content, others)
             if ended is not None:
                 reason, rest = ended, files.paths[bisect_left(files.paths, path) :]
                 break
@@ -396,9 +387,9 @@ class _Search:
         try:
             if content.size <= _LARGE_FILE:
                 return self._collect(path, content)
-            with time_limit(share_of_time(others)):
+            with posix.time_limit(share_of_time(others)):
                 return self._collect(path, content)
-        except TimeLimitError:
+        except posix.TimeLimitError:
             self._unsearched.append(path)
             return None
 

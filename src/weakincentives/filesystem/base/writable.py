@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
+from weakincentives import posix
 from weakincentives.errors import WinkError
+from weakincentives.filesystem import events
 from weakincentives.filesystem.base.readable import (
     ReadableFilesystem,
     ReadOnlyError,
@@ -21,31 +23,11 @@ from weakincentives.filesystem.base.readable import (
     read_only_filesystems,
 )
 from weakincentives.filesystem.base.searchable import ensure_plain_entry, link_error
-from weakincentives.filesystem.events import (
-    DirectoryCreated,
-    EntryMoved,
-    FileDeleted,
-    FileWritten,
-    LinkCreated,
-    Listener,
-    Listeners,
-    StateReplaced,
-)
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits, Quota
 from weakincentives.filesystem.paths import check_new_path, normalize_path
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary, load
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
-from weakincentives.posix import (
-    check_time,
-    defer_interrupts,
-    display_path,
-    join,
-    os_error,
-    parent_of,
-    parents_of,
-    shorten_path,
-)
 
 _MODES = ("create", "overwrite", "append")
 
@@ -56,7 +38,7 @@ class StaleContentError(WinkError, OSError):
     def __init__(self, path: str) -> None:
         """Name the file."""
         text = "Changed by another program since it was read; read it again"
-        super().__init__(errno.ESTALE, text, display_path(shorten_path(path)))
+        super().__init__(errno.ESTALE, text, posix.display_path(posix.shorten_path(path)))
 
 
 class WritableFilesystem(ReadableFilesystem):
@@ -67,7 +49,7 @@ class WritableFilesystem(ReadableFilesystem):
         super().__init__(limits=limits)
         self._read_only = read_only
         self._lock = WriteLock()
-        self._listeners = Listeners()
+        self._listeners = events.Listeners()
         self._quota = Quota(limits, self._usage)
 
     # --- primitives of a backend; the parent exists and is a directory ---
@@ -148,7 +130,7 @@ class WritableFilesystem(ReadableFilesystem):
         """
         key = self._writable_path(path)
         data = bytes(memoryview(content))
-        with defer_interrupts(), self._lock.mutex:
+        with posix.defer_interrupts(), self._lock.mutex:
             self._lock.await_turn()
             before = self._lookup(key) or self._raise_not_found(key)
             ensure_overwritable(before, "overwrite")
@@ -159,7 +141,7 @@ class WritableFilesystem(ReadableFilesystem):
         """Remove a file or link, or with `recursive` a directory with everything below it."""
         key = normalize_path(path)
         self._ensure_writable(key)
-        with defer_interrupts(), self._lock.mutex:
+        with posix.defer_interrupts(), self._lock.mutex:
             self._lock.await_turn()
             if not key:
                 self._delete_root(recursive=recursive)
@@ -178,7 +160,7 @@ class WritableFilesystem(ReadableFilesystem):
         if not key:
             self._lookup(key)  # raises if the backend is not available
             return
-        with defer_interrupts(), self._lock.mutex:
+        with posix.defer_interrupts(), self._lock.mutex:
             self._lock.await_turn()
             found = self._lookup(key)
             if found is None:
@@ -186,11 +168,11 @@ class WritableFilesystem(ReadableFilesystem):
                 check_new_path(key, len(wanted), self._limits)
                 self._quota.admit(0, len(wanted))
                 self._make_directories(wanted)
-                self._listeners.notify(*map(DirectoryCreated, wanted))
+                self._listeners.notify(*map(events.DirectoryCreated, wanted))
             elif found.is_symlink:
                 raise link_error(found)
             elif not (found.is_directory and exist_ok):
-                raise os_error(errno.EEXIST, key)
+                raise posix.os_error(errno.EEXIST, key)
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         """Move a file, link or directory atomically; missing parents are created first.
@@ -207,7 +189,7 @@ class WritableFilesystem(ReadableFilesystem):
         """Copy a file, link or directory atomically; raises as `move` does."""
         self._transfer(source, destination, overwrite=overwrite, copying=True)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: events.Listener) -> Callable[[], None]:
         """Call `listener` after every change; return a function that unsubscribes it.
 
         Listeners run in the writing thread, in order, before the next change. An exception
@@ -296,7 +278,7 @@ class WritableFilesystem(ReadableFilesystem):
     def _delete_root(self, *, recursive: bool) -> None:
         """Delete everything below the root; by default that is an error."""
         del recursive  # an error in any case
-        raise os_error(errno.EPERM, "", "Cannot delete root")
+        raise posix.os_error(errno.EPERM, "", "Cannot delete root")
 
     def _usage(self) -> tuple[int, int]:
         """Return the bytes in all files, and the number of entries without the root."""
@@ -315,7 +297,7 @@ class WritableFilesystem(ReadableFilesystem):
     def _ensure_writable(self, path: str) -> None:
         if self._read_only:
             raise ReadOnlyError(
-                errno.EROFS, "Filesystem is read-only", display_path(shorten_path(path))
+                errno.EROFS, "Filesystem is read-only", posix.display_path(posix.shorten_path(path))
             )
         if any(each is self for each in read_only_filesystems.get()):
             raise read_only_error(path)
@@ -332,7 +314,7 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> WriteResult:
         if mode not in _MODES:
             raise ValueError(f"mode must be one of {', '.join(_MODES)}: {mode!r}")
-        with defer_interrupts(), self._lock.mutex:
+        with posix.defer_interrupts(), self._lock.mutex:
             self._lock.await_turn()
             before = self._lookup(path)
             if before is None:
@@ -341,7 +323,7 @@ class WritableFilesystem(ReadableFilesystem):
                 self._quota.admit(len(data), len(missing) + 1)
                 if missing:
                     self._store_below(missing, path, data, exclusive=mode == "create")
-                    self._listeners.notify(*map(DirectoryCreated, missing))
+                    self._listeners.notify(*map(events.DirectoryCreated, missing))
                 else:
                     self._store(path, data, exclusive=mode == "create")
                 self._emit_write(path, len(data), mode, None, data)
@@ -378,13 +360,15 @@ class WritableFilesystem(ReadableFilesystem):
     def _transfer(self, source: str, destination: str, *, overwrite: bool, copying: bool) -> None:
         start, goal = normalize_path(source), self._writable_path(destination)
         if not start:
-            raise os_error(errno.EPERM, "", "Cannot move or copy root")
-        with defer_interrupts(), self._lock.mutex:
+            raise posix.os_error(errno.EPERM, "", "Cannot move or copy root")
+        with posix.defer_interrupts(), self._lock.mutex:
             self._lock.await_turn()
             found = self._lookup(start) or self._raise_not_found(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
                 verb = "copy" if copying else "move"
-                raise ValueError(f"Cannot {verb} a directory into itself: {shorten_path(goal)!r}")
+                raise ValueError(
+                    f"Cannot {verb} a directory into itself: {posix.shorten_path(goal)!r}"
+                )
             if goal == start and overwrite:
                 return
             missing = self._prepare_destination(goal, found, overwrite=overwrite)
@@ -411,7 +395,7 @@ class WritableFilesystem(ReadableFilesystem):
             return missing
         ensure_overwritable(before, "overwrite" if overwrite else "create")
         if found.is_directory:
-            raise os_error(errno.EEXIST, goal)
+            raise posix.os_error(errno.EEXIST, goal)
         return []
 
     def _apply_transfer(
@@ -423,20 +407,20 @@ class WritableFilesystem(ReadableFilesystem):
             self._copy_below(missing, found.path, goal)
         else:
             self._transfer_below(missing, self._copy if copying else self._move, found.path, goal)
-        self._listeners.notify(*map(DirectoryCreated, missing))
+        self._listeners.notify(*map(events.DirectoryCreated, missing))
         if copying:
             self._emit_copy(goal, before)
             return
         if before is not None:
             self._listeners.notify(self._deletion_event(before))
-        self._listeners.notify(EntryMoved(found.path, goal, found.kind))
+        self._listeners.notify(events.EntryMoved(found.path, goal, found.kind))
 
     def _emit_copy(self, goal: str, before: FileStat | None) -> None:
         for found in self._walk_tree(goal) if self._listeners else ():
             if found.is_directory:
-                self._listeners.notify(DirectoryCreated(found.path))
+                self._listeners.notify(events.DirectoryCreated(found.path))
             elif found.link_target is not None:
-                self._listeners.notify(LinkCreated(found.path, found.link_target))
+                self._listeners.notify(events.LinkCreated(found.path, found.link_target))
             else:
                 self._emit_write(found.path, found.size_bytes, "overwrite", before)
 
@@ -449,7 +433,7 @@ class WritableFilesystem(ReadableFilesystem):
         """Yield the entry at `path` and everything below it, depth first, sorted by name."""
         stack = [path]
         while stack:
-            check_time("Walk")
+            posix.check_time("Walk")
             current = stack.pop()
             found = self._lookup(current)
             if found is None:
@@ -457,7 +441,7 @@ class WritableFilesystem(ReadableFilesystem):
             yield found
             if found.is_directory:
                 names = [name for group in self._children(current) for name in group]
-                stack.extend(join(current, name) for name in sorted(names, reverse=True))
+                stack.extend(posix.join(current, name) for name in sorted(names, reverse=True))
 
     def _missing_parents(
         self, path: str, *, create: bool = True, bounded: bool = True
@@ -466,15 +450,15 @@ class WritableFilesystem(ReadableFilesystem):
 
         If `bounded`, the list stops where it exceeds the limits anyway.
         """
-        if self._has_directory(parent_of(path)):
+        if self._has_directory(posix.parent_of(path)):
             return []
         missing: list[str] = []
-        for parent in parents_of(path):
+        for parent in posix.parents_of(path):
             if not missing and self._is_directory(parent, path):
                 continue
             missing.append(parent)
             if not create:
-                raise os_error(errno.ENOENT, parent, "Parent directory does not exist")
+                raise posix.os_error(errno.ENOENT, parent, "Parent directory does not exist")
             if bounded and len(missing) > self._limits.max_path_depth:
                 break
         return missing
@@ -487,7 +471,7 @@ class WritableFilesystem(ReadableFilesystem):
         if found.is_symlink:
             raise link_error(found)
         if not found.is_directory:
-            raise os_error(errno.ENOTDIR, wanted)
+            raise posix.os_error(errno.ENOTDIR, wanted)
         return True
 
     def _remove_new_directories(self, made: Sequence[str]) -> None:
@@ -501,7 +485,7 @@ class WritableFilesystem(ReadableFilesystem):
         with suppress(OSError):  # the directory may be unreadable
             if any(self._children(path)):
                 text = "Directory is not empty, delete it with recursive=True"
-        return os_error(errno.EISDIR, path, text)
+        return posix.os_error(errno.EISDIR, path, text)
 
     # --- events; nothing is hashed unless there are listeners ---
 
@@ -527,10 +511,10 @@ class WritableFilesystem(ReadableFilesystem):
         except OSError:
             return None
 
-    def _deletion_event(self, found: FileStat) -> FileDeleted:
+    def _deletion_event(self, found: FileStat) -> events.FileDeleted:
         size = found.size_bytes if found.is_file else None
         known = found.content_hash if self._listeners else None
-        return FileDeleted(found.path, found.kind, known, size)
+        return events.FileDeleted(found.path, found.kind, known, size)
 
     def _emit_write(
         self,
@@ -552,7 +536,7 @@ class WritableFilesystem(ReadableFilesystem):
         else:
             after_hash, after_size = hashlib.sha256(data).hexdigest(), len(data)
             encoding = "binary" if is_binary(data) else "utf-8"
-        event = FileWritten(
+        event = events.FileWritten(
             path=path,
             bytes_written=written,
             mode=mode,
@@ -576,7 +560,7 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> None:
         self._quota.recount()
         paths = None if rewritten is None else frozenset(rewritten)
-        self._listeners.notify(StateReplaced(reason, reference, paths, reversible, partial))
+        self._listeners.notify(events.StateReplaced(reason, reference, paths, reversible, partial))
 
 
 def _encode(content: str) -> bytes:
@@ -591,9 +575,9 @@ def _encode(content: str) -> bytes:
 def ensure_overwritable(before: FileStat, mode: WriteMode) -> None:
     """Check that a write in `mode` may replace the entry `before`."""
     if before.is_directory:
-        raise os_error(errno.EISDIR, before.path)
+        raise posix.os_error(errno.EISDIR, before.path)
     if mode == "create":
-        raise os_error(errno.EEXIST, before.path)
+        raise posix.os_error(errno.EEXIST, before.path)
     ensure_plain_entry(before)
 
 

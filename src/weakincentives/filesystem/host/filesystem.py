@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
+from weakincentives import posix
 from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.backend import TransactionalFilesystem
 from weakincentives.filesystem.base import (
@@ -53,25 +54,6 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.gitstore import ObjectError
 from weakincentives.history import Kept, PathChange, hash_content, hash_file
-from weakincentives.posix import (
-    RESERVED_PREFIX,
-    BackendUnavailableError,
-    OpenDescriptor,
-    RootedDirectory,
-    check_time,
-    copy_all,
-    is_hidden,
-    is_temporary,
-    join,
-    os_error,
-    parent_of,
-    remove_if_empty,
-    remove_leftovers,
-    stat_entry,
-    sync_directory,
-    temporary_name,
-    write_all,
-)
 
 T = TypeVar("T")
 
@@ -127,7 +109,7 @@ class HostFilesystem(TransactionalFilesystem):
             raise ValueError(f"git_dir contains a NUL character: {os.fspath(store)!r}")
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._given = os.fspath(given)
-        self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
+        self._directory = posix.RootedDirectory(Path(given), cross_mounts=cross_mounts)
         self._durable = durable
         self._line_indexes = LineIndexes()
         self._listing_lock = Lock()
@@ -360,7 +342,7 @@ class HostFilesystem(TransactionalFilesystem):
     def close(self) -> None:
         """Close the root directory; nothing works afterwards. Snapshots stay."""
         try:
-            with suppress(BackendUnavailableError):  # nothing is left to roll back
+            with suppress(posix.BackendUnavailableError):  # nothing is left to roll back
                 super().close()
             self._completion.close()
         finally:
@@ -370,7 +352,7 @@ class HostFilesystem(TransactionalFilesystem):
     # --- reading ---
 
     def _lookup(self, path: str) -> FileStat | None:
-        if is_hidden(path):
+        if posix.is_hidden(path):
             return None
         try:
             found, target = self._directory.lstat(path)
@@ -402,12 +384,12 @@ class HostFilesystem(TransactionalFilesystem):
 
         Temporary files of dead processes are removed.
         """
-        with self._listing_lock, OpenDescriptor(self._open_visible(path)) as descriptor:
+        with self._listing_lock, posix.OpenDescriptor(self._open_visible(path)) as descriptor:
             with os.scandir(descriptor) as entries:
                 listed = list(entries)
-            hidden = [each.name for each in listed if each.name.startswith(RESERVED_PREFIX)]
+            hidden = [each.name for each in listed if each.name.startswith(posix.RESERVED_PREFIX)]
             if hidden:
-                listed = [each for each in listed if not is_temporary(each.name)]
+                listed = [each for each in listed if not posix.is_temporary(each.name)]
                 self._remove_leftovers(descriptor, hidden)
             return read(descriptor, listed)
 
@@ -424,7 +406,7 @@ class HostFilesystem(TransactionalFilesystem):
                 try:
                     found = entry.stat(follow_symlinks=False), None
                     if stat.S_ISLNK(found[0].st_mode):
-                        found = stat_entry(descriptor, name)
+                        found = posix.stat_entry(descriptor, name)
                 except FileNotFoundError:
                     continue  # removed since it was listed
                 except OSError as error:
@@ -439,7 +421,7 @@ class HostFilesystem(TransactionalFilesystem):
 
         def read(_: int, entries: "list[os.DirEntry[str]]") -> Results[FileEntry]:
             found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
-            check_time("List")
+            posix.check_time("List")
             listed = [_file_entry(entry, name, prefix + name) for name, entry in found[:limit]]
             reason = "entry limit" if len(found) > limit else None
             return Results(filter(None, listed), reason=reason)
@@ -447,22 +429,22 @@ class HostFilesystem(TransactionalFilesystem):
         return self._scan(path, read)
 
     def _open(self, path: str) -> HostFile:
-        if is_hidden(path):
-            raise os_error(errno.ENOENT, path)
+        if posix.is_hidden(path):
+            raise posix.os_error(errno.ENOENT, path)
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
             raise self._directory.explain_error(error, path) from None
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
-        for folder, files in groupby(paths, key=parent_of):
+        for folder, files in groupby(paths, key=posix.parent_of):
             try:
                 directory = self._directory.open_directory(folder)
             except OSError as error:
                 if is_skippable(error):
                     continue
                 raise
-            with OpenDescriptor(directory):
+            with posix.OpenDescriptor(directory):
                 for path in files:
                     content = self._open_listed_file(directory, path)
                     if content is not None:
@@ -496,7 +478,7 @@ class HostFilesystem(TransactionalFilesystem):
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
         def fill(target: int) -> None:
             for piece in pieces:
-                write_all(target, piece)
+                posix.write_all(target, piece)
 
         with self._open_for_change(path) as target:
             self._journal.store(path, target, fill, permissions=permissions)
@@ -517,12 +499,12 @@ class HostFilesystem(TransactionalFilesystem):
         """Create or replace a file by a copy of `source` followed by `more`, streamed."""
 
         def fill(target: int) -> None:
-            copy_all(opened, target)
-            write_all(target, more)
+            posix.copy_all(opened, target)
+            posix.write_all(target, more)
 
         with self._open_for_change(path) as place:
             opened, _ = self._directory.open_file(source)
-            with OpenDescriptor(opened):
+            with posix.OpenDescriptor(opened):
                 expected = hash_file(opened) if source == path else None
                 os.lseek(opened, 0, os.SEEK_SET)
                 self._journal.store(path, place, fill, permissions=permissions, expected=expected)
@@ -540,7 +522,7 @@ class HostFilesystem(TransactionalFilesystem):
             self._journal.remove(path, place)
 
     def _move(self, source: str, destination: str) -> None:
-        if is_hidden(source):
+        if posix.is_hidden(source):
             self._place_tree(source, destination)
             return
         with self._open_for_change(source) as start, self._open_for_change(destination) as goal:
@@ -552,7 +534,7 @@ class HostFilesystem(TransactionalFilesystem):
             self._journal.place_tree(hidden, start, path, goal)
 
     def _copy(self, source: str, destination: str) -> None:
-        hidden = join(parent_of(destination), temporary_name())
+        hidden = posix.join(posix.parent_of(destination), posix.temporary_name())
         try:
             super()._copy(source, hidden)
             self._place_tree(hidden, destination)
@@ -562,11 +544,11 @@ class HostFilesystem(TransactionalFilesystem):
             raise
 
     def _has_directory(self, path: str) -> bool:
-        return not is_hidden(path) and self._directory.is_directory(path)
+        return not posix.is_hidden(path) and self._directory.is_directory(path)
 
     def _remove_if_empty(self, path: str) -> bool:
         with self._open_for_change(path) as place:
-            return remove_if_empty(*place)
+            return posix.remove_if_empty(*place)
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         if paths:
@@ -595,7 +577,7 @@ class HostFilesystem(TransactionalFilesystem):
         """
         while missing:
             first = missing[0]
-            hidden = join(parent_of(first), temporary_name())
+            hidden = posix.join(posix.parent_of(first), posix.temporary_name())
             try:
                 for path in missing:
                     self._make_directory(hidden + path[len(first) :])
@@ -630,8 +612,8 @@ class HostFilesystem(TransactionalFilesystem):
 
     def _open_visible(self, path: str) -> int:
         """Open a visible directory; hold `_listing_lock` so that it is not emptied."""
-        if is_hidden(path):
-            raise os_error(errno.ENOENT, path)
+        if posix.is_hidden(path):
+            raise posix.os_error(errno.ENOENT, path)
         try:
             return self._directory.open_directory(path)
         except OSError as error:
@@ -648,10 +630,10 @@ class HostFilesystem(TransactionalFilesystem):
         self._snapshots.tracker.touch(path)
         try:
             parent, name = self._directory.open_parent(path)
-            with OpenDescriptor(parent):
+            with posix.OpenDescriptor(parent):
                 yield parent, name
                 if self._durable:
-                    sync_directory(parent)
+                    posix.sync_directory(parent)
         except StaleContentError:
             raise
         except OSError as error:
@@ -690,11 +672,11 @@ class HostFilesystem(TransactionalFilesystem):
             with suppress(OSError):
                 children = self._children(directory)
                 remaining -= 1 + sum(map(len, children))
-                pending.extend(join(directory, name) for name in children.directories)
+                pending.extend(posix.join(directory, name) for name in children.directories)
 
     def _remove_leftovers(self, descriptor: int, names: Sequence[str]) -> None:
         if not self._read_only:
-            remove_leftovers(descriptor, names)
+            posix.remove_leftovers(descriptor, names)
 
     def _hash_if_unchanged(self, path: str, found: os.stat_result) -> str | None:
         try:

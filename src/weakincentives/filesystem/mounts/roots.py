@@ -11,15 +11,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from weakincentives import posix
 from weakincentives.filesystem.paths import InvalidPathError, PathEscapeError, normalize_path
-from weakincentives.posix import (
-    CloseOnExit,
-    OpenDescriptor,
-    RootedDirectory,
-    explain_error,
-    os_error,
-    parents_of,
-)
 
 HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
 
@@ -31,7 +24,7 @@ class Root:
         """Open the directory; a link to it is resolved once, now."""
         self.path: Path = Path(os.path.realpath(path))
         self._given = Path(os.path.abspath(path))  # noqa: PTH100 # the spelling, links kept
-        self.directory: RootedDirectory = RootedDirectory(path, cross_mounts=True)
+        self.directory: posix.RootedDirectory = posix.RootedDirectory(path, cross_mounts=True)
 
     def relative(self, host_path: str) -> str | None:
         """Return the path relative to this root, or None if it leads elsewhere."""
@@ -49,7 +42,7 @@ class Root:
     def entries(self, path: str) -> "Generator[os.DirEntry[str], None, None]":
         """Yield the entries of a directory."""
         descriptor = self.directory.open_directory(path)
-        with OpenDescriptor(descriptor), os.scandir(descriptor) as entries:
+        with posix.OpenDescriptor(descriptor), os.scandir(descriptor) as entries:
             yield from entries
 
 
@@ -61,7 +54,7 @@ class RootedPath(NamedTuple):
     requested: str
 
 
-class AllowedRoots(CloseOnExit):
+class AllowedRoots(posix.CloseOnExit):
     """The open allowed roots; None allows the current directory."""
 
     def __init__(self, roots: HostRoots | None) -> None:
@@ -116,7 +109,7 @@ class AllowedRoots(CloseOnExit):
         try:
             real = os.path.realpath(link)
         except OSError:
-            raise os_error(errno.ENOENT, str(link)) from None  # it was replaced just now
+            raise posix.os_error(errno.ENOENT, str(link)) from None  # it was replaced just now
         for root in self._roots:
             path = root.relative(real)
             if path is not None:
@@ -133,7 +126,7 @@ class AllowedRoots(CloseOnExit):
         except (FileNotFoundError, NotADirectoryError):
             raise _unreachable_error(root, path) from None
         except OSError as error:
-            raise explain_error(error, path) from None
+            raise posix.explain_error(error, path) from None
         if found is None:
             raise PathEscapeError(
                 f"Host path escapes root: {path!r} leads out of the allowed roots"
@@ -143,9 +136,9 @@ class AllowedRoots(CloseOnExit):
 
 def _unreachable_error(root: Root, path: str) -> OSError:
     """Return why `path` was not found: a link above it, or no such entry."""
-    for parent in parents_of(path):
+    for parent in posix.parents_of(path):
         with suppress(OSError):
             if root.directory.lstat(parent)[1] is not None:
                 text = "Host path leads through a symbolic link, which this mount does not follow"
-                return os_error(errno.EPERM, path, text)
-    return os_error(errno.ENOENT, path, "Host path does not exist")
+                return posix.os_error(errno.EPERM, path, text)
+    return posix.os_error(errno.ENOENT, path, "Host path does not exist")

@@ -18,25 +18,9 @@ from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import Literal, TypeAlias
 
+from weakincentives import posix
 from weakincentives.filesystem.paths import PathEscapeError, normalize_path
 from weakincentives.history import EntryState, LiveTree, Place, exists
-from weakincentives.posix import (
-    RESERVED_PREFIX,
-    RootedDirectory,
-    fault_point,
-    is_hidden,
-    is_own,
-    is_owner_gone,
-    join,
-    owner_in,
-    owner_name,
-    parent_of,
-    read_range,
-    remove,
-    remove_if_empty,
-    remove_tree,
-    sync_directory,
-)
 from weakincentives.serde import SerdeError, decode, encode
 
 RecordKind: TypeAlias = Literal[
@@ -45,7 +29,7 @@ RecordKind: TypeAlias = Literal[
 ]  # fmt: skip
 SLOT_KINDS = frozenset({"put", "again", "removed"})
 """The records after whose change the slot has the entry before."""
-PREFIX = f"{RESERVED_PREFIX}journal-"
+PREFIX = f"{posix.RESERVED_PREFIX}journal-"
 """The beginning of the name of every journal."""
 _MAGIC = b"*\n# wink-journal "
 _HEADER = _MAGIC + b"4\n"
@@ -123,21 +107,21 @@ class JournalDirectory:
     @classmethod
     def create(cls, root: int, *, durable: bool) -> "JournalDirectory":
         """Create a journal in `root`, and lock it."""
-        name = PREFIX + owner_name()
+        name = PREFIX + posix.owner_name()
         os.mkdir(name, 0o700, dir_fd=root)
         try:
-            fault_point("journal.made")
+            posix.fault_point("journal.made")
             created = cls(root, name, durable=durable, flags=os.O_CREAT | os.O_EXCL)
-            fault_point("journal.started")
+            posix.fault_point("journal.started")
         except BaseException:
             with suppress(OSError):
-                remove(root, name)
+                posix.remove(root, name)
             raise
         created.lock()
         created.adopt()
         if durable:
             os.fsync(created._opened[0])
-            sync_directory(root)
+            posix.sync_directory(root)
         return created
 
     def adopt(self) -> None:
@@ -192,7 +176,7 @@ class JournalDirectory:
         found = self.stats[-1]
         if len(self._opened) == 1:
             return not exists((self._opened[0], _OLD_RECORDS_NAME))
-        content = read_range(self._opened[1], 0, found.st_size if found.st_nlink else 0)
+        content = posix.read_range(self._opened[1], 0, found.st_size if found.st_nlink else 0)
         if not content.startswith(_HEADER):
             return not content.startswith(_MAGIC)
         end = len(_HEADER)
@@ -219,7 +203,7 @@ class JournalDirectory:
     def slot_path(self, record: Record) -> str:
         """Return the path of the slot of a record."""
         if record.other == BESIDE:
-            return join(parent_of(record.path), f"{self.name}-{record.number}")
+            return posix.join(posix.parent_of(record.path), f"{self.name}-{record.number}")
         return f"{self.name}/{record.number}"
 
     def slot(self, record: Record, tree: LiveTree) -> Place:
@@ -231,7 +215,7 @@ class JournalDirectory:
     def add(self, *records: Record) -> None:
         """Append records; the changes they describe may be made afterwards."""
         self._append(*records)
-        fault_point("journal.recorded")
+        posix.fault_point("journal.recorded")
 
     def release(self, *, notify: bool) -> None:
         """Write the commit point, after which nothing is undone."""
@@ -263,7 +247,7 @@ class JournalDirectory:
             os.fsync(self._opened[1])
         del self.records[-count:]
         del self._ends[-count:]
-        fault_point("journal.cut")
+        posix.fault_point("journal.cut")
 
     def commit(self) -> None:
         """Remove the records: nothing is undone, and the slots are of no use any more."""
@@ -279,9 +263,9 @@ class JournalDirectory:
                 self.commit()
             if self._durable:
                 os.fsync(self._opened[0])
-            fault_point("journal.clearing")
-            if not remove_if_empty(self._root, self.name):
-                remove_tree(self._root, self.name)
+            posix.fault_point("journal.clearing")
+            if not posix.remove_if_empty(self._root, self.name):
+                posix.remove_tree(self._root, self.name)
         except OSError as error:
             _log.warning("Could not remove the finished journal %r: %s", self.name, error)
         finally:
@@ -316,22 +300,22 @@ def _is_valid(record: Record) -> bool:
 
 
 def _is_visible(path: str) -> bool:
-    return bool(path) and normalize_path(path) == path and not is_hidden(path)
+    return bool(path) and normalize_path(path) == path and not posix.is_hidden(path)
 
 
 _live: "weakref.WeakValueDictionary[str, JournalDirectory]" = weakref.WeakValueDictionary()
 
 
-def find_journals(root: RootedDirectory) -> list[str]:
+def find_journals(root: posix.RootedDirectory) -> list[str]:
     """Return the names of all journals in a directory, of any process, the latest first."""
     with closing(LiveTree(root)) as tree:
-        names = [name for name, _ in tree.names("") if owner_in(name, PREFIX)]
+        names = [name for name, _ in tree.names("") if posix.owner_in(name, PREFIX)]
         stats = [(tree.stat(name), name) for name in names]
         found = [(each.st_mtime, name) for each, name in stats if each is not None]
         return [name for _, name in sorted(found, reverse=True)]
 
 
-def pinned_commits(root: RootedDirectory) -> set[str]:
+def pinned_commits(root: posix.RootedDirectory) -> set[str]:
     """Return the commits that any open or abandoned savepoint of the directory may go back to.
 
     The result stays complete while the lock of the snapshot store is held.
@@ -345,7 +329,7 @@ def pinned_commits(root: RootedDirectory) -> set[str]:
     }
 
 
-def _read_journal(root: RootedDirectory, name: str) -> Sequence[Record]:
+def _read_journal(root: posix.RootedDirectory, name: str) -> Sequence[Record]:
     live = _live.get(name)
     if live is not None:  # closing its file again would release our POSIX lock on it
         return tuple(live.records)
@@ -359,7 +343,7 @@ def _read_journal(root: RootedDirectory, name: str) -> Sequence[Record]:
 def is_gone(name: str) -> bool | None:
     """Return whether the process that uses a journal has ended; None if that is unknown."""
     owner = name.removeprefix(PREFIX)
-    return name not in _live if is_own(owner) else is_owner_gone(owner)
+    return name not in _live if posix.is_own(owner) else posix.is_owner_gone(owner)
 
 
 def _close_all(descriptors: list[int]) -> None:
