@@ -3,16 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
-from weakincentives.contrib.tools.requests import (
-    CountedEditParams,
-    EditFileParams,
-    GlobParams,
-    GrepParams,
-    LsParams,
-    ReadFileParams,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +139,13 @@ class GrepCall:
     total_max_matches: int = 100
 
 
-def _encode_read(request: ReadFileParams) -> ReadLinesCall | None:
+def _encode_read(request: requests.ReadFileParams) -> ReadLinesCall | None:
     if not shared.is_page(request):
         return None
     return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _encode_glob(request: GlobParams) -> GlobCall | None:
+def _encode_glob(request: requests.GlobParams) -> GlobCall | None:
     if not shared.sets_only(request, "pattern", "path", "include_ignored"):
         return None
     return GlobCall(request.pattern, shared.path_or_none(request.path), not request.include_ignored)
@@ -160,7 +153,7 @@ def _encode_glob(request: GlobParams) -> GlobCall | None:
 
 _GREP_FIELDS = shared.FieldMapping(
     GrepCall,
-    GrepParams,
+    requests.GrepParams,
     {
         "dir_path": "path",
         "include_pattern": "glob",
@@ -174,13 +167,13 @@ _GREP_FIELDS = shared.FieldMapping(
 )
 
 
-def _decode_grep(params: GrepCall, _: object) -> GrepParams:
+def _decode_grep(params: GrepCall, _: object) -> requests.GrepParams:
     mode = "files_with_matches" if params.names_only else "content"
     found = _GREP_FIELDS.decode(params)
     return replace(found, output_mode=mode, ignore_case=not params.case_sensitive)
 
 
-def _encode_grep(request: GrepParams) -> GrepCall | None:
+def _encode_grep(request: requests.GrepParams) -> GrepCall | None:
     call = _GREP_FIELDS.encode(request)
     if call is None:
         return None
@@ -209,7 +202,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         shared.LIST_DIRECTORY,
         shared.FieldMapping(
             ListDirectoryCall,
-            LsParams,
+            requests.LsParams,
             {"dir_path": "path", "ignore": "exclude"},
             fits=lambda request: not request.offset,
         ),
@@ -220,7 +213,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="read_file",
         description=_READ,
         params=ReadLinesCall,
-        requests=(ReadFileParams,),
+        requests=(requests.ReadFileParams,),
         decode=lambda params, _: shared.page_request(
             params.file_path, params.start_line, params.end_line
         ),
@@ -234,9 +227,11 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
     shared.edit_tool(
         "replace",
         _REPLACE,
-        shared.FieldMapping(ReplaceCall, EditFileParams, {"allow_multiple": "replace_all"}),
         shared.FieldMapping(
-            CountedReplaceCall, CountedEditParams, {"expected_replacements": "expected"}
+            ReplaceCall, requests.EditFileParams, {"allow_multiple": "replace_all"}
+        ),
+        shared.FieldMapping(
+            CountedReplaceCall, requests.CountedEditParams, {"expected_replacements": "expected"}
         ),
         aliases={**_FILE_PATH, **shared.EDIT_ALIASES, "replace_all": "allow_multiple"},
     ),
@@ -244,8 +239,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="glob",
         description=_GLOB,
         params=GlobCall,
-        requests=(GlobParams,),
-        decode=lambda params, _: GlobParams(
+        requests=(requests.GlobParams,),
+        decode=lambda params, _: requests.GlobParams(
             params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
         ),
         encode=_encode_glob,

@@ -4,24 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.handlers.render import format_path, line_start
-from weakincentives.contrib.tools.requests import (
-    EditFileParams,
-    GlobParams,
-    LsParams,
-    MkdirParams,
-    MoveParams,
-    ReadFileParams,
-    ReadManyParams,
-    RmParams,
-    SortBy,
-    StatParams,
-    TextEdit,
-    TreeParams,
-    WorkspaceParams,
-)
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import TimeLimitError
 
@@ -77,7 +63,7 @@ class SizesCall:
     """
 
     path: str
-    sort_by: SortBy = field(default="name", metadata={"name": "sortBy"})
+    sort_by: requests.SortBy = field(default="name", metadata={"name": "sortBy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,40 +146,42 @@ class SearchCall:
     exclude: tuple[str, ...] = field(default=(), metadata={"name": "excludePatterns"})
 
 
-def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> ReadFileParams:
+def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> requests.ReadFileParams:
     if params.tail is None:
         head = params.head or None  # 0 stands for none, as in the reference server
-        return ReadFileParams(params.path, shared.line_offset(params.start_line), head)
+        return requests.ReadFileParams(params.path, shared.line_offset(params.start_line), head)
     if params.head is not None or params.start_line is not None:
         raise ToolValidationError("tail cannot be combined with head or start_line")
-    return ReadFileParams(params.path, max(_count_lines(context, params.path) - params.tail, 0))
+    return requests.ReadFileParams(
+        params.path, max(_count_lines(context, params.path) - params.tail, 0)
+    )
 
 
-def _encode_read_text(request: ReadFileParams) -> ReadTextCall | None:
+def _encode_read_text(request: requests.ReadFileParams) -> ReadTextCall | None:
     if not shared.is_page(request):
         return None
     return ReadTextCall(request.file_path, request.limit, start_line=shared.first_line(request))
 
 
-def _decode_read_media(params: FileCall, _: object) -> ReadFileParams:
-    return ReadFileParams(params.path, view="auto" if _is_image(params.path) else "base64")
+def _decode_read_media(params: FileCall, _: object) -> requests.ReadFileParams:
+    return requests.ReadFileParams(params.path, view="auto" if _is_image(params.path) else "base64")
 
 
-def _encode_read_media(request: ReadFileParams) -> FileCall | None:
+def _encode_read_media(request: requests.ReadFileParams) -> FileCall | None:
     # an image would be returned as an image, not as base64
     whole = shared.sets_only(request, "file_path", "view") and request.view == "base64"
     return FileCall(request.file_path) if whole and not _is_image(request.file_path) else None
 
 
-def _decode_edit(params: EditCall, _: object) -> EditFileParams:
-    edits = tuple(TextEdit(each.old_string, each.new_string) for each in params.edits)
-    return EditFileParams(params.path, edits=edits, dry_run=params.dry_run)
+def _decode_edit(params: EditCall, _: object) -> requests.EditFileParams:
+    edits = tuple(requests.TextEdit(each.old_string, each.new_string) for each in params.edits)
+    return requests.EditFileParams(params.path, edits=edits, dry_run=params.dry_run)
 
 
-def _encode_edit(request: EditFileParams) -> EditCall | None:
+def _encode_edit(request: requests.EditFileParams) -> EditCall | None:
     edits = request.edits
     if request.old_string is not None and request.new_string is not None:
-        edits = (TextEdit(request.old_string, request.new_string, request.replace_all),)
+        edits = (requests.TextEdit(request.old_string, request.new_string, request.replace_all),)
     if not edits or any(each.replace_all for each in edits):
         return None
     replacements = tuple(Replacement(each.old_string, each.new_string) for each in edits)
@@ -265,7 +253,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
         name="read_text_file",
         description=_READ,
         params=ReadTextCall,
-        requests=(ReadFileParams,),
+        requests=(requests.ReadFileParams,),
         decode=_decode_read_text,
         encode=_encode_read_text,
         aliases=_PATH,
@@ -276,7 +264,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
         name="read_media_file",
         description=_MEDIA,
         params=FileCall,
-        requests=(ReadFileParams,),
+        requests=(requests.ReadFileParams,),
         decode=_decode_read_media,
         encode=_encode_read_media,
         aliases=_PATH,
@@ -285,7 +273,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
     shared.mapped(
         "read_multiple_files",
         _MANY,
-        shared.FieldMapping(PathsCall, ReadManyParams, {"paths": "file_paths"}),
+        shared.FieldMapping(PathsCall, requests.ReadManyParams, {"paths": "file_paths"}),
         read_only=True,
     ),
 )
@@ -297,36 +285,41 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
         name="edit_file",
         description=_EDIT,
         params=EditCall,
-        requests=(EditFileParams,),
+        requests=(requests.EditFileParams,),
         decode=_decode_edit,
         encode=_encode_edit,
         aliases={**_PATH, **_TEXTS},
     ),
-    shared.mapped("create_directory", _MKDIR, shared.FieldMapping(DirectoryCall, MkdirParams)),
-    shared.pass_through(
-        "move_file", MoveParams, shared.MOVE_DESCRIPTION, aliases=shared.MOVE_ALIASES
+    shared.mapped(
+        "create_directory", _MKDIR, shared.FieldMapping(DirectoryCall, requests.MkdirParams)
     ),
-    shared.pass_through("delete_file", RmParams, shared.DELETE_DESCRIPTION, aliases=_PATH),
+    shared.pass_through(
+        "move_file", requests.MoveParams, shared.MOVE_DESCRIPTION, aliases=shared.MOVE_ALIASES
+    ),
+    shared.pass_through("delete_file", requests.RmParams, shared.DELETE_DESCRIPTION, aliases=_PATH),
 )
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
     shared.mapped(
-        "list_directory", _LIST, shared.FieldMapping(DirectoryCall, LsParams), read_only=True
+        "list_directory",
+        _LIST,
+        shared.FieldMapping(DirectoryCall, requests.LsParams),
+        read_only=True,
     ),
     shared.mapped(
         "list_directory_with_sizes",
         _SIZES,
-        shared.FieldMapping(SizesCall, LsParams),
+        shared.FieldMapping(SizesCall, requests.LsParams),
         read_only=True,
     ),
     shared.mapped(
-        "directory_tree", _TREE, shared.FieldMapping(TreeCall, TreeParams), read_only=True
+        "directory_tree", _TREE, shared.FieldMapping(TreeCall, requests.TreeParams), read_only=True
     ),
     shared.mapped(
         "search_files",
         _SEARCH,
         shared.FieldMapping(
             SearchCall,
-            GlobParams,
+            requests.GlobParams,
             # the reference server does not know ignore files
             fixed={"include_ignored": True},
             fits=lambda request: request.head_limit is None,
@@ -334,7 +327,9 @@ _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
         read_only=True,
     ),
     shared.GREP,
-    shared.pass_through("get_file_info", StatParams, _INFO, read_only=True),
-    shared.pass_through("list_allowed_directories", WorkspaceParams, _ALLOWED, read_only=True),
+    shared.pass_through("get_file_info", requests.StatParams, _INFO, read_only=True),
+    shared.pass_through(
+        "list_allowed_directories", requests.WorkspaceParams, _ALLOWED, read_only=True
+    ),
 )
 MCP: tuple[ToolSpec[Any], ...] = (*_READ_TOOLS, *_WRITE_TOOLS, *_SEARCH_TOOLS)

@@ -6,25 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import render
 from weakincentives.contrib.tools.handlers.errors import access_error, stat_path
-from weakincentives.contrib.tools.handlers.render import (
-    bounded_result,
-    format_count,
-    format_path,
-    format_size,
-    hint,
-    room_for,
-    take_lines,
-)
 from weakincentives.contrib.tools.handlers.search import compile_exclude
-from weakincentives.contrib.tools.requests import (
-    GlobParams,
-    LsParams,
-    StatParams,
-    TreeParams,
-    WorkspaceParams,
-)
 from weakincentives.contrib.tools.results import LsResult, StatResult, TreeResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import FileEntry, FileStat
@@ -35,7 +21,7 @@ from weakincentives.prompt import ToolResult
 _MARGIN = 300  # characters for the lines around the entries
 
 
-def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
+def ls(request: requests.LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     """Return a directory listing: directories first, files with sizes, links with targets.
 
     Raises:
@@ -47,13 +33,15 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
     nothing = _explain_empty(request, path, found, entries)
     if nothing:
-        return bounded_result(context, [nothing], LsResult(path or ".", ()))
+        return render.bounded_result(context, [nothing], LsResult(path or ".", ()))
     ordered = sorted(entries, key=_by_size if request.sort_by == "size" else _by_name)
-    head = f"{format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
+    head = f"{render.format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
     page = ordered[request.offset : request.offset + context.settings.max_entries]
     lines = (render_entry(context, entry) for entry in page)
-    kept = take_lines(lines, room_for(budget, len(head) + _MARGIN + 2 * len(format_path(path))))
+    kept = render.take_lines(
+        lines, render.room_for(budget, len(head) + _MARGIN + 2 * len(render.format_path(path)))
+    )
     end = request.offset + len(kept)
     truncated = more or end < len(ordered)
     foot = (
@@ -62,10 +50,10 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
         else ""
     )
     value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
-    return bounded_result(context, [head, *kept], value, foot)
+    return render.bounded_result(context, [head, *kept], value, foot)
 
 
-def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]:
+def stat(request: requests.StatParams, context: HandlerContext) -> ToolResult[StatResult]:
     """Return the type, size, time and permissions of a path.
 
     Raises:
@@ -73,7 +61,7 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     """
     path = context.resolve_path(request.path)
     found = stat_path(context, path)
-    lines = [f"{format_path(path)}: {_kind_text(found)}"]
+    lines = [f"{render.format_path(path)}: {_kind_text(found)}"]
     if found.is_file:
         lines.append(f"size: {found.size_bytes:,} bytes")
     if found.modified_at is not None:
@@ -81,10 +69,10 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     permissions = getattr(found, "permissions", None)
     if permissions is not None and not getattr(found, "is_symlink", False):
         lines.append(f"permissions: {permissions:o}")
-    return bounded_result(context, lines, found)
+    return render.bounded_result(context, lines, found)
 
 
-def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
+def workspace(_request: requests.WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
     """Return the workspace root, and how paths are written."""
     root = next(iter(context.settings.host_roots), context.filesystem.root)
     lines = [
@@ -94,7 +82,7 @@ def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[
     ]
     if context.filesystem.read_only:
         lines.append("The workspace is read-only.")
-    return bounded_result(context, lines, root)
+    return render.bounded_result(context, lines, root)
 
 
 def _by_name(entry: FileEntry) -> tuple[bool, str]:
@@ -136,7 +124,7 @@ def summarize(entries: Iterable[FileEntry]) -> str:
         (links, "link", ""),
         (others, "special file", ""),
     ]
-    return ", ".join(format_count(number, *noun) for number, *noun in counts if number)
+    return ", ".join(render.format_count(number, *noun) for number, *noun in counts if number)
 
 
 def render_entry(context: HandlerContext, entry: FileEntry) -> str:
@@ -146,7 +134,7 @@ def render_entry(context: HandlerContext, entry: FileEntry) -> str:
         return f"{name}/"
     if entry.is_file:
         size = getattr(entry, "size_bytes", None)
-        return name if size is None else f"{name} ({format_size(size)})"
+        return name if size is None else f"{name} ({render.format_size(size)})"
     if getattr(entry, "is_symlink", False):
         return f"{name} -> {_read_target(context, entry.path)}"
     return f"{name} (special file)"
@@ -154,7 +142,7 @@ def render_entry(context: HandlerContext, entry: FileEntry) -> str:
 
 def _read_target(context: HandlerContext, path: str) -> str:
     try:
-        return format_path(context.filesystem.stat(path).link_target or "?")
+        return render.format_path(context.filesystem.stat(path).link_target or "?")
     except OSError:
         return "?"  # removed in the meantime
 
@@ -162,14 +150,14 @@ def _read_target(context: HandlerContext, path: str) -> str:
 def _kind_text(found: FileStat) -> str:
     target = getattr(found, "link_target", None)
     if target is not None:
-        return f"symbolic link to {format_path(target)!r}"
+        return f"symbolic link to {render.format_path(target)!r}"
     if found.is_directory:
         return "directory"
     return "file" if found.is_file else "special file"
 
 
 def _explain_empty(
-    request: LsParams, path: str, found: Sequence[FileEntry], entries: Sequence[FileEntry]
+    request: requests.LsParams, path: str, found: Sequence[FileEntry], entries: Sequence[FileEntry]
 ) -> str:
     """Return why there is nothing to show; empty if there is something.
 
@@ -178,28 +166,28 @@ def _explain_empty(
     """
     if request.offset < 0 or (request.offset and request.offset >= len(entries)):
         raise ToolValidationError(
-            f"offset {request.offset:,} is out of range: {format_path(path)} has"
-            f" {format_count(len(entries), 'entry', 'entries')}"
+            f"offset {request.offset:,} is out of range: {render.format_path(path)} has"
+            f" {render.format_count(len(entries), 'entry', 'entries')}"
         )
     if found and not entries:
-        return f"All entries of {format_path(path)} are excluded: {summarize(found)}"
-    return "" if entries else f"{format_path(path)} is an empty directory"
+        return f"All entries of {render.format_path(path)} are excluded: {summarize(found)}"
+    return "" if entries else f"{render.format_path(path)} is an empty directory"
 
 
-def _render_foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
+def _render_foot(context: HandlerContext, rest: requests.LsParams, count: int, total: int) -> str:
     text = f"[truncated: {count:,} of {total:,} entries shown"
-    text += hint(
+    text += render.hint(
         "; to continue:", context.dialect.format_call(rest) if rest.offset < total else None
     )
-    call = context.dialect.format_call(GlobParams("a*", rest.path))
-    return text + hint("; to find others by name, for example:", call) + "]"
+    call = context.dialect.format_call(requests.GlobParams("a*", rest.path))
+    return text + render.hint("; to find others by name, for example:", call) + "]"
 
 
 _NEVER_EXPANDED = frozenset({".git"})  # of no use as a tree
 _TREE_MARGIN = 200
 
 
-def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]:
+def tree(request: requests.TreeParams, context: HandlerContext) -> ToolResult[TreeResult]:
     """Return a directory tree as indented lines.
 
     Raises:
@@ -215,27 +203,27 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     builder.expand_all(top)
     lines = list(builder.lines(path, 0))
     budget = context.settings.budget
-    head = f"{format_path(path)}: {summarize(top)}"
-    shown = take_lines(lines, room_for(budget, len(head) + _TREE_MARGIN))
+    head = f"{render.format_path(path)}: {summarize(top)}"
+    shown = render.take_lines(lines, render.room_for(budget, len(head) + _TREE_MARGIN))
     truncated = len(shown) < len(lines) or bool(builder.unexpanded)
     foot = _render_tree_foot(len(lines) - len(shown), len(builder.unexpanded)) if truncated else ""
     value = TreeResult(path or ".", tuple(shown), truncated)
-    return bounded_result(context, [head, *shown], value, foot)
+    return render.bounded_result(context, [head, *shown], value, foot)
 
 
 def _empty_tree(context: HandlerContext, path: str) -> ToolResult[TreeResult]:
-    text = f"{format_path(path)} is an empty directory"
-    return bounded_result(context, [text], TreeResult(path or ".", ()))
+    text = f"{render.format_path(path)} is an empty directory"
+    return render.bounded_result(context, [text], TreeResult(path or ".", ()))
 
 
-def _compile_filter(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
+def _compile_filter(request: requests.TreeParams, path: str) -> Callable[[FileEntry], bool]:
     kept = compile_exclude(request.exclude)
     skip = len(path) + 1 if path else 0
     return lambda entry: kept is None or kept(entry.path[skip:])
 
 
 def _render_levels(
-    request: TreeParams, context: HandlerContext, path: str
+    request: requests.TreeParams, context: HandlerContext, path: str
 ) -> ToolResult[TreeResult]:
     """Return a page of a directory tree down to a given depth.
 
@@ -248,24 +236,26 @@ def _render_levels(
     lines = list(islice(walker.lines(top, 0), request.offset + room + 1))
     if request.offset and request.offset >= len(lines):
         raise ToolValidationError(
-            f"offset {request.offset:,} is out of range: {format_path(path)} has"
-            f" {format_count(len(lines), 'entry', 'entries')} at this depth"
+            f"offset {request.offset:,} is out of range: {render.format_path(path)} has"
+            f" {render.format_count(len(lines), 'entry', 'entries')} at this depth"
         )
     if not lines:
         return _empty_tree(context, path)
-    head = f"{format_path(path)}: {summarize(top)}" + (", and more" if more else "")
+    head = f"{render.format_path(path)}: {summarize(top)}" + (", and more" if more else "")
     page = lines[request.offset : request.offset + room]
     budget = context.settings.budget
-    kept = take_lines(page, room_for(budget, len(head) + _TREE_MARGIN + 2 * len(format_path(path))))
+    kept = render.take_lines(
+        page, render.room_for(budget, len(head) + _TREE_MARGIN + 2 * len(render.format_path(path)))
+    )
     end = request.offset + len(kept)
     truncated = more or end < len(lines)
     rest = replace(request, offset=end) if end < len(lines) else None
     foot = _render_page_foot(context, rest, len(kept)) if truncated else ""
     value = TreeResult(path or ".", tuple(kept), truncated)
-    return bounded_result(context, [head, *kept], value, foot)
+    return render.bounded_result(context, [head, *kept], value, foot)
 
 
-def _check_page(request: TreeParams) -> None:
+def _check_page(request: requests.TreeParams) -> None:
     for name, value, least in (
         ("depth", request.depth, 1),
         ("limit", request.limit, 1),
@@ -275,9 +265,9 @@ def _check_page(request: TreeParams) -> None:
             raise ToolValidationError(f"{name} must be at least {least}: {value}")
 
 
-def _render_page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
-    text = f"[truncated: {format_count(count, 'entry', 'entries')} shown, more follow"
-    return text + hint("; to continue:", rest and context.dialect.format_call(rest)) + "]"
+def _render_page_foot(context: HandlerContext, rest: requests.TreeParams | None, count: int) -> str:
+    text = f"[truncated: {render.format_count(count, 'entry', 'entries')} shown, more follow"
+    return text + render.hint("; to continue:", rest and context.dialect.format_call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,9 +341,9 @@ class _TreeBuilder:
 
 
 def _render_tree_foot(lines: int, directories: int) -> str:
-    parts = [format_count(lines, "line")] if lines else []
+    parts = [render.format_count(lines, "line")] if lines else []
     if directories:
         parts.append(
-            f"the content of {format_count(directories, 'directory', 'directories')} (...)"
+            f"the content of {render.format_count(directories, 'directory', 'directories')} (...)"
         )
     return f"[truncated: {' and '.join(parts)} not shown; list a subdirectory to see more]"
