@@ -23,7 +23,10 @@ from benchmarks.peer_git import ABSENT, GIT, git, isolated
 from benchmarks.stage import Stage
 from weakincentives.adapters import Completion, ScriptedAdapter
 from weakincentives.cli import main as cli
-from weakincentives.cli.run import command as _command  # imported here, and not in each fork
+
+# imported here, and not in each fork
+from weakincentives.cli.run import command as _command
+from weakincentives.cli.run import rounds as _rounds
 
 CHANGED = "few/new.py"
 GOAL = within_limit(1.3, "cp -a")
@@ -40,6 +43,7 @@ PHASES = {
 _FORK_FAILED = 70
 
 assert _command
+assert _rounds
 
 
 def cases(stage: Stage) -> Iterator[Case]:
