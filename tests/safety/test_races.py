@@ -20,6 +20,7 @@ import pytest
 from tests.safety.places import ROOT, SECRET, Opener, Place, opened
 from tests.safety.swapper import PAIRS
 from tests.sizes import size
+from weakincentives.contrib.review.removal import remove_place
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -96,12 +97,17 @@ def swapping(workspace: Path) -> Iterator[list[int]]:
 
 
 def repair(place: Place) -> None:
-    """Put back what an operation was allowed to remove, so that the race goes on.
+    """Make one of each pair a link again, so that the race goes on.
 
-    Nobody exchanges names of which one is missing, so there is no race in here.
+    Operations may remove either, and who replaces a file that somebody keeps exchanging may leave
+    two files. Nobody exchanges names of which one is missing, so there is no race in here.
     """
+    dropped = place.workspace.parent / "dropped"
     for pair in PAIRS:
         names = [place.workspace / name for name in pair]
+        with suppress(FileNotFoundError):
+            names[1].rename(dropped)
+            remove_place(dropped)
         for name, other in (names, names[::-1]):
             with suppress(FileNotFoundError):
                 if not os.path.lexists(name):
