@@ -24,6 +24,12 @@ _QUIET = {
     "CLAUDE_CODE_MAX_RETRIES": "0",
     "DISABLE_AUTOUPDATER": "1",
 }
+# by default it asks the model without the servers that are slow to start, as on a busy machine
+_WAIT_FOR_SERVERS = {
+    "MCP_CONNECTION_NONBLOCKING": "0",
+    "MCP_CONNECT_TIMEOUT_MS": "180000",
+    "MCP_TIMEOUT": "180000",
+}
 _EDIT = {"path": "a.txt", "edits": [{"oldText": "hello", "newText": "goodbye"}]}
 
 
@@ -88,7 +94,13 @@ def _run(place: Place, server: Server, *options: str) -> None:
     done = subprocess.run(
         [*command, "--allowedTools", "mcp__wink"],
         cwd=place.root,
-        env={"PATH": os.environ["PATH"], **_QUIET, **place.environment, **variables},
+        env={
+            "PATH": os.environ["PATH"],
+            **_QUIET,
+            **_WAIT_FOR_SERVERS,
+            **place.environment,
+            **variables,
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
