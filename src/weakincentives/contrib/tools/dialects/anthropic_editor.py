@@ -4,51 +4,32 @@ Its commands are those of the editor, plus `delete` and `rename`, which Claude k
 the memory tool.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext, ToolSpec
 from weakincentives.contrib.tools.dialects import shared
-from weakincentives.contrib.tools.requests import (
-    EditFileParams,
-    InsertTextParams,
-    LsParams,
-    MoveParams,
-    ReadFileParams,
-    RmParams,
-    WriteFileParams,
-)
 from weakincentives.errors import ToolValidationError
 
 Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
-
-
-@dataclass(frozen=True, slots=True)
-class EditorCall:
-    """View and change files.
-
-    Args:
-        command: The operation.
-        path: The file or directory.
-        view_range: For view: the first and last line to show, counted from 1; [100, -1] shows
-            everything from line 100. In a directory it counts entries.
-        file_text: For create: the complete text.
-        old_str: For str_replace: the text to replace.
-        new_str: For str_replace: the new text; if omitted, the old text is removed.
-        insert_line: For insert: the line after which to insert, counted from 1; 0 is the start.
-        insert_text: For insert: the text.
-        new_path: For rename: the new path.
-    """
-
-    command: Command
-    path: str
-    view_range: tuple[int, ...] | None = None
-    file_text: str | None = None
-    old_str: str | None = None
-    new_str: str | None = None
-    insert_line: int | None = None
-    insert_text: str | None = None
-    new_path: str | None = None
+EditorCall = shared.params(
+    command=(Command, "The operation."),
+    path=(str, "The file or directory."),
+    view_range=(
+        tuple[int, ...] | None,
+        "For view: the first and last line to show, counted from 1; [100, -1] shows everything from"
+        " line 100. In a directory it counts entries.",
+    ),
+    file_text=(str | None, "For create: the complete text."),
+    old_str=(str | None, "For str_replace: the text to replace."),
+    new_str=(str | None, "For str_replace: the new text; if omitted, the old text is removed."),
+    insert_line=(
+        int | None,
+        "For insert: the line after which to insert, counted from 1; 0 is the start.",
+    ),
+    insert_text=(str | None, "For insert: the text."),
+    new_path=(str | None, "For rename: the new path."),
+)
 
 
 _EDITOR = f"""\
@@ -65,14 +46,16 @@ line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE
 Commands that change text return a diff."""
 
 
-def _decode_view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:
+def _decode_view(
+    params: Any, context: HandlerContext
+) -> requests.ReadFileParams | requests.LsParams:
     first, last = _parse_range(params)
     if _is_directory(context, params.path):
-        return LsParams(params.path, offset=shared.line_offset(first))
+        return requests.LsParams(params.path, offset=shared.line_offset(first))
     return shared.page_request(params.path, first, last)
 
 
-def _parse_range(params: EditorCall) -> tuple[int | None, int | None]:
+def _parse_range(params: Any) -> tuple[int | None, int | None]:
     if not params.view_range:
         return None, None
     if len(params.view_range) != 2:
@@ -90,61 +73,66 @@ def _is_directory(context: HandlerContext, path: str) -> bool:
         return False  # the read itself reports what is wrong
 
 
-def _decode_insert(params: EditorCall) -> InsertTextParams:
+def _decode_insert(params: Any) -> requests.InsertTextParams:
     if params.insert_line is None:
         raise ToolValidationError("insert needs 'insert_line', the line after which to insert")
     # earlier versions of the tool called it new_str, and models still send that
     text = params.new_str if params.insert_text is None else params.insert_text
     if text is None:
         raise ToolValidationError("insert needs 'insert_text'")
-    return InsertTextParams(params.path, params.insert_line, text)
+    return requests.InsertTextParams(params.path, params.insert_line, text)
 
 
-def _decode(params: EditorCall, context: HandlerContext) -> object:
-    match params.command:
+def _decode(params: Any, context: HandlerContext) -> object:
+    command: Command = params.command
+    match command:
         case "view":
             return _decode_view(params, context)
         case "create":
-            return WriteFileParams(params.path, _require(params, "file_text"))
+            return requests.WriteFileParams(params.path, _require(params, "file_text"))
         case "str_replace":
-            return EditFileParams(params.path, _require(params, "old_str"), params.new_str or "")
+            return requests.EditFileParams(
+                params.path, _require(params, "old_str"), params.new_str or ""
+            )
         case "insert":
             return _decode_insert(params)
         case "delete":
-            return RmParams(params.path)
+            return requests.RmParams(params.path)
         case "rename":
-            return MoveParams(params.path, _require(params, "new_path"))
+            return requests.MoveParams(params.path, _require(params, "new_path"))
 
 
-def _require(params: EditorCall, name: str) -> str:
+def _require(params: Any, name: str) -> str:
     value: str | None = getattr(params, name)
     if value is None:
         raise ToolValidationError(f"{params.command} needs {name!r}")
     return value
 
 
-def _encode(request: object) -> EditorCall | None:
+def _encode(request: object) -> Any:
     match request:
-        case LsParams(path=path, exclude=(), offset=offset):
+        case requests.LsParams(path=path, exclude=(), offset=offset):
             lines = (offset + 1, -1) if offset else None
             return EditorCall("view", path, view_range=lines)
-        case ReadFileParams():
+        case requests.ReadFileParams():
             return _encode_page(request)
-        case WriteFileParams(file_path=path, content=text, mode="create", encoding="utf-8"):
+        case requests.WriteFileParams(
+            file_path=path, content=text, mode="create", encoding="utf-8"
+        ):
             return EditorCall("create", path, file_text=text)
-        case EditFileParams():
+        case requests.EditFileParams():
             return _encode_edit(request)
-        case InsertTextParams(file_path=path, line=line, text=text):
+        case requests.InsertTextParams(file_path=path, line=line, text=text):
             return EditorCall("insert", path, insert_line=line, insert_text=text)
-        case RmParams(path=path):
+        case requests.RmParams(path=path):
             return EditorCall("delete", path)
-        case MoveParams(source=source, destination=destination):
+        case requests.MoveParams(source=source, destination=destination):
             return EditorCall("rename", source, new_path=destination)
         case _:
             return None
 
 
-def _encode_page(request: ReadFileParams) -> EditorCall | None:
+def _encode_page(request: requests.ReadFileParams) -> Any:
     if not shared.is_page(request):
         return None
     first, last = shared.first_line(request), shared.last_line(request)
@@ -154,7 +142,7 @@ def _encode_page(request: ReadFileParams) -> EditorCall | None:
     return EditorCall("view", request.file_path, view_range=lines)
 
 
-def _encode_edit(request: EditFileParams) -> EditorCall | None:
+def _encode_edit(request: requests.EditFileParams) -> Any:
     edit = shared.single_edit(request)
     if edit is None or edit.replace_all:
         return None
@@ -169,13 +157,13 @@ ANTHROPIC_EDITOR: tuple[ToolSpec[Any], ...] = (
         description=_EDITOR,
         params=EditorCall,
         requests=(
-            ReadFileParams,
-            LsParams,
-            WriteFileParams,
-            EditFileParams,
-            InsertTextParams,
-            RmParams,
-            MoveParams,
+            requests.ReadFileParams,
+            requests.LsParams,
+            requests.WriteFileParams,
+            requests.EditFileParams,
+            requests.InsertTextParams,
+            requests.RmParams,
+            requests.MoveParams,
         ),
         decode=_decode,
         encode=_encode,

@@ -1,6 +1,5 @@
 """The `claude` dialect: the tools of Claude Code, with their parameter schemas and descriptions."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from weakincentives.contrib.tools import requests
@@ -8,119 +7,59 @@ from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.errors import ToolValidationError
 
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read a file.
-
-    Args:
-        file_path: The file.
-        offset: The first line to return, counted from 1.
-        limit: The number of lines to return.
-    """
-
-    file_path: str
-    offset: int | None = None
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Write a whole file.
-
-    Args:
-        file_path: The file; missing parent directories are created.
-        content: The complete text of the file.
-    """
-
-    file_path: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replace text in a file.
-
-    Args:
-        file_path: The file.
-        old_string: The text to replace.
-        new_string: The new text.
-        replace_all: Replace every occurrence.
-    """
-
-    file_path: str
-    old_string: str
-    new_string: str
-    replace_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MultiEdit:
-    """Replace several texts in a file.
-
-    Args:
-        file_path: The file.
-        edits: The replacements, applied in this order, all or none.
-        old_string: The text to replace, instead of edits.
-        new_string: The text to replace it with.
-        replace_all: Replace every occurrence of each text.
-    """
-
-    file_path: str
-    edits: tuple[requests.TextEdit, ...]
-    old_string: str | None = None
-    new_string: str | None = None
-    replace_all: bool = False
+Read = shared.params(
+    file_path=(str, "The file."),
+    offset=(int | None, "The first line to return, counted from 1."),
+    limit=(int | None, "The number of lines to return."),
+)
+Write = shared.params(
+    file_path=(str, "The file; missing parent directories are created."),
+    content=(str, "The complete text of the file."),
+)
+Edit = shared.params(
+    file_path=(str, "The file."),
+    old_string=(str, "The text to replace."),
+    new_string=(str, "The new text."),
+    replace_all=(bool, "Replace every occurrence.", False),
+)
+MultiEdit = shared.params(
+    file_path=(str, "The file."),
+    edits=(tuple[requests.TextEdit, ...], "The replacements, applied in this order, all or none."),
+    old_string=(str | None, "The text to replace, instead of edits."),
+    new_string=(str | None, "The text to replace it with."),
+    replace_all=(bool, "Replace every occurrence of each text.", False),
+)
+GlobFiles = shared.params(
+    pattern=(str, 'The pattern, such as "src/**/*.ts".'),
+    path=(str | None, "The directory to search."),
+)
+Grep = shared.params(
+    pattern=(str, "The regular expression; it matches within one line."),
+    path=(str | None, "The file or directory to search."),
+    glob=(str | None, 'Search only files that match, such as "*.js" or "*.{ts,tsx}".'),
+    type=(str | None, 'Search only files of this type, such as "py" or "rust".'),
+    output_mode=(
+        requests.GrepMode,
+        '"files_with_matches" returns paths, "content" matching lines with their line numbers,'
+        ' "count" the number of matching lines per file.',
+        "files_with_matches",
+    ),
+    ignore_case=(bool, "Ignore case.", False, {"name": "-i"}),
+    numbers=(bool, "", True, {"name": "-n", **shared.HIDDEN}),
+    after=(int | None, 'Lines to show after each match in "content".', None, {"name": "-A"}),
+    before=(int | None, 'Lines to show before each match in "content".', None, {"name": "-B"}),
+    context=(
+        int | None,
+        'Lines to show before and after each match in "content".',
+        None,
+        {"name": "-C"},
+    ),
+    head_limit=(int | None, "The maximum number of lines, paths or counts to return."),
+    multiline=(bool, "", False, shared.HIDDEN),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class GlobFiles:
-    """Find files by name.
-
-    Args:
-        pattern: The pattern, such as "src/**/*.ts".
-        path: The directory to search.
-    """
-
-    pattern: str
-    path: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Grep:
-    """Search the lines of files.
-
-    Args:
-        pattern: The regular expression; it matches within one line.
-        path: The file or directory to search.
-        glob: Search only files that match, such as "*.js" or "*.{ts,tsx}".
-        type: Search only files of this type, such as "py" or "rust".
-        output_mode: "files_with_matches" returns paths, "content" matching lines with their line
-            numbers, "count" the number of matching lines per file.
-        ignore_case: Ignore case.
-        numbers: Accepted without effect: "content" always shows line numbers.
-        after: Lines to show after each match in "content".
-        before: Lines to show before each match in "content".
-        context: Lines to show before and after each match in "content".
-        head_limit: The maximum number of lines, paths or counts to return.
-        multiline: Answered with an error that says what to do instead.
-    """
-
-    pattern: str
-    path: str | None = None
-    glob: str | None = None
-    type: str | None = None
-    output_mode: requests.GrepMode = "files_with_matches"
-    ignore_case: bool = field(default=False, metadata={"name": "-i"})
-    numbers: bool = field(default=True, metadata={"name": "-n", "hidden": True})
-    after: int | None = field(default=None, metadata={"name": "-A"})
-    before: int | None = field(default=None, metadata={"name": "-B"})
-    context: int | None = field(default=None, metadata={"name": "-C"})
-    head_limit: int | None = None
-    multiline: bool = field(default=False, metadata={"hidden": True})
-
-
-def _encode_glob(request: requests.GlobParams | requests.LsParams) -> GlobFiles | None:
+def _encode_glob(request: requests.GlobParams | requests.LsParams) -> Any:
     # there is no tool to list a directory: it is a glob for everything below it
     if isinstance(request, requests.LsParams):
         return (
@@ -136,7 +75,7 @@ def _encode_glob(request: requests.GlobParams | requests.LsParams) -> GlobFiles 
 _GREP_FIELDS = shared.FieldMapping(Grep, requests.GrepParams)
 
 
-def _decode_grep(params: Grep, _: object) -> requests.GrepParams:
+def _decode_grep(params: Any, _: object) -> requests.GrepParams:
     if params.multiline:
         raise ToolValidationError(
             "multiline is not available: search for text within one line, then read around it"

@@ -5,23 +5,13 @@ vendor's models know, and the code alone; their code reads and writes files itse
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weakincentives.contrib.evaluation import EvalParams
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
-from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped
+from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped, params
 
-
-@dataclass(frozen=True, slots=True)
-class CodeCall:
-    """Run Python code.
-
-    Args:
-        code: The Python code.
-    """
-
-    code: str
+CodeCall = params(code=(str, "The Python code."))
 
 
 _PURPOSE = """\

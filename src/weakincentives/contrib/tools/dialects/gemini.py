@@ -1,151 +1,72 @@
 """The `gemini` dialect: the tools of Gemini CLI, with their parameter schemas and descriptions."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 
-
-@dataclass(frozen=True, slots=True)
-class ReadLinesCall:
-    """Read a file.
-
-    Args:
-        file_path: The file.
-        start_line: The first line to return, counted from 1.
-        end_line: The last line to return, counted from 1.
-    """
-
-    file_path: str
-    start_line: int | None = None
-    end_line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCall:
-    """Write a whole file.
-
-    Args:
-        file_path: The file; missing parent directories are created.
-        content: The complete text; a placeholder for unchanged text would be written literally.
-    """
-
-    file_path: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaceCall:
-    """Replace text in a file.
-
-    Args:
-        file_path: The file.
-        old_string: The text to replace.
-        new_string: The new text.
-        instruction: The purpose of the change; accepted without effect.
-        allow_multiple: Replace every occurrence.
-    """
-
-    file_path: str
-    old_string: str
-    new_string: str
-    instruction: str | None = field(default=None, metadata={"hidden": True})
-    allow_multiple: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CountedReplaceCall:
-    """Replace every occurrence of a text, if their number is as expected.
-
-    Args:
-        file_path: The file.
-        old_string: The text to replace.
-        new_string: The new text.
-        expected_replacements: The required number of occurrences; all of them are replaced.
-        instruction: The purpose of the change, in one sentence.
-        allow_multiple: Ignored; expected_replacements decides.
-    """
-
-    file_path: str
-    old_string: str
-    new_string: str
-    expected_replacements: int
-    instruction: str | None = None
-    allow_multiple: bool = False
+ReadLinesCall = shared.params(
+    file_path=(str, "The file."),
+    start_line=(int | None, "The first line to return, counted from 1."),
+    end_line=(int | None, "The last line to return, counted from 1."),
+)
+WriteCall = shared.params(
+    file_path=(str, "The file; missing parent directories are created."),
+    content=(
+        str,
+        "The complete text; a placeholder for unchanged text would be written literally.",
+    ),
+)
+ReplaceCall = shared.params(
+    file_path=(str, "The file."),
+    old_string=(str, "The text to replace."),
+    new_string=(str, "The new text."),
+    instruction=(str | None, "", None, shared.HIDDEN),
+    allow_multiple=(bool, "Replace every occurrence.", False),
+)
+CountedReplaceCall = shared.params(
+    file_path=(str, "The file."),
+    old_string=(str, "The text to replace."),
+    new_string=(str, "The new text."),
+    expected_replacements=(int, "The required number of occurrences; all of them are replaced."),
+    instruction=(str | None, "The purpose of the change, in one sentence."),
+    allow_multiple=(bool, "Ignored; expected_replacements decides.", False),
+)
+ListDirectoryCall = shared.params(
+    dir_path=(str, 'The directory; "." is the workspace root.', "."),
+    ignore=(tuple[str, ...], "Name patterns to leave out.", ()),
+)
+GlobCall = shared.params(
+    pattern=(str, 'The pattern, such as "docs/*.md".'),
+    dir_path=(str | None, "The directory to search."),
+    respect_git_ignore=(bool, "Leave out files ignored by .gitignore.", True),
+)
+GrepCall = shared.params(
+    pattern=(str, "The regular expression."),
+    dir_path=(str | None, "The directory or file to search."),
+    include_pattern=(str | None, 'Search only files that match, such as "*.{ts,tsx}".'),
+    exclude_pattern=(str | None, "Leave out files that match."),
+    names_only=(bool, "Return paths instead of lines.", False),
+    case_sensitive=(bool, "Match case.", False),
+    fixed_strings=(bool, "Treat the pattern as plain text.", False),
+    context=(int | None, "Lines to show before and after each match."),
+    after=(int | None, "Lines to show after each match."),
+    before=(int | None, "Lines to show before each match."),
+    no_ignore=(bool, "Also search files ignored by .gitignore.", False),
+    max_matches_per_file=(int | None, "The maximum number of matches to return per file."),
+    total_max_matches=(int, "The maximum number of matches to return.", 100),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ListDirectoryCall:
-    """List a directory.
-
-    Args:
-        dir_path: The directory; "." is the workspace root.
-        ignore: Name patterns to leave out.
-    """
-
-    dir_path: str = "."
-    ignore: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GlobCall:
-    """Find files by name.
-
-    Args:
-        pattern: The pattern, such as "docs/*.md".
-        dir_path: The directory to search.
-        respect_git_ignore: Leave out files ignored by .gitignore.
-    """
-
-    pattern: str
-    dir_path: str | None = None
-    respect_git_ignore: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class GrepCall:
-    """Search the lines of files.
-
-    Args:
-        pattern: The regular expression.
-        dir_path: The directory or file to search.
-        include_pattern: Search only files that match, such as "*.{ts,tsx}".
-        exclude_pattern: Leave out files that match.
-        names_only: Return paths instead of lines.
-        case_sensitive: Match case.
-        fixed_strings: Treat the pattern as plain text.
-        context: Lines to show before and after each match.
-        after: Lines to show after each match.
-        before: Lines to show before each match.
-        no_ignore: Also search files ignored by .gitignore.
-        max_matches_per_file: The maximum number of matches to return per file.
-        total_max_matches: The maximum number of matches to return.
-    """
-
-    pattern: str
-    dir_path: str | None = None
-    include_pattern: str | None = None
-    exclude_pattern: str | None = None
-    names_only: bool = False
-    case_sensitive: bool = False
-    fixed_strings: bool = False
-    context: int | None = None
-    after: int | None = None
-    before: int | None = None
-    no_ignore: bool = False
-    max_matches_per_file: int | None = None
-    total_max_matches: int = 100
-
-
-def _encode_read(request: requests.ReadFileParams) -> ReadLinesCall | None:
+def _encode_read(request: requests.ReadFileParams) -> Any:
     if not shared.is_page(request):
         return None
     return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _encode_glob(request: requests.GlobParams) -> GlobCall | None:
+def _encode_glob(request: requests.GlobParams) -> Any:
     if not shared.sets_only(request, "pattern", "path", "include_ignored"):
         return None
     return GlobCall(request.pattern, shared.path_or_none(request.path), not request.include_ignored)
@@ -167,13 +88,13 @@ _GREP_FIELDS = shared.FieldMapping(
 )
 
 
-def _decode_grep(params: GrepCall, _: object) -> requests.GrepParams:
+def _decode_grep(params: Any, _: object) -> requests.GrepParams:
     mode = "files_with_matches" if params.names_only else "content"
     found = _GREP_FIELDS.decode(params)
     return replace(found, output_mode=mode, ignore_case=not params.case_sensitive)
 
 
-def _encode_grep(request: requests.GrepParams) -> GrepCall | None:
+def _encode_grep(request: requests.GrepParams) -> Any:
     call = _GREP_FIELDS.encode(request)
     if call is None:
         return None

@@ -12,82 +12,28 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import TimeLimitError
 
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTextCall:
-    """Read a text file.
-
-    Args:
-        path: The file.
-        head: Return only this many lines.
-        tail: Return only this many lines from the end.
-        start_line: The first line to return, counted from 1.
-    """
-
-    path: str
-    head: int | None = None
-    tail: int | None = None
-    start_line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileCall:
-    """Name a file.
-
-    Args:
-        path: The file.
-    """
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryCall:
-    """Name a directory.
-
-    Args:
-        path: The directory; "." is the workspace root.
-    """
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class SizesCall:
-    """Name a directory to list with sizes.
-
-    Args:
-        path: The directory; "." is the workspace root.
-        sort_by: The order: "size" lists the largest file first.
-    """
-
-    path: str
-    sort_by: requests.SortBy = field(default="name", metadata={"name": "sortBy"})
-
-
-@dataclass(frozen=True, slots=True)
-class PathsCall:
-    """Name files.
-
-    Args:
-        paths: The files.
-    """
-
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTextCall:
-    """Write a whole file.
-
-    Args:
-        path: The file; missing parent directories are created.
-        content: The complete text.
-    """
-
-    path: str
-    content: str
+ReadTextCall = shared.params(
+    path=(str, "The file."),
+    head=(int | None, "Return only this many lines."),
+    tail=(int | None, "Return only this many lines from the end."),
+    start_line=(int | None, "The first line to return, counted from 1."),
+)
+FileCall = shared.params(path=(str, "The file."))
+DirectoryCall = shared.params(path=(str, 'The directory; "." is the workspace root.'))
+SizesCall = shared.params(
+    path=(str, 'The directory; "." is the workspace root.'),
+    sort_by=(
+        requests.SortBy,
+        'The order: "size" lists the largest file first.',
+        "name",
+        {"name": "sortBy"},
+    ),
+)
+PathsCall = shared.params(paths=(tuple[str, ...], "The files."))
+WriteTextCall = shared.params(
+    path=(str, "The file; missing parent directories are created."),
+    content=(str, "The complete text."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,50 +49,23 @@ class Replacement:
     new_string: str = field(metadata={"name": "newText"})
 
 
-@dataclass(frozen=True, slots=True)
-class EditCall:
-    """Replace text in a file.
-
-    Args:
-        path: The file.
-        edits: The replacements.
-        dry_run: Return the diff without changing the file.
-    """
-
-    path: str
-    edits: tuple[Replacement, ...]
-    dry_run: bool = field(default=False, metadata={"name": "dryRun"})
-
-
-@dataclass(frozen=True, slots=True)
-class TreeCall:
-    """Show a directory tree.
-
-    Args:
-        path: The directory; "." is the workspace root.
-        exclude: Name patterns to leave out.
-    """
-
-    path: str = "."
-    exclude: tuple[str, ...] = field(default=(), metadata={"name": "excludePatterns"})
+EditCall = shared.params(
+    path=(str, "The file."),
+    edits=(tuple[Replacement, ...], "The replacements."),
+    dry_run=(bool, "Return the diff without changing the file.", False, {"name": "dryRun"}),
+)
+TreeCall = shared.params(
+    path=(str, 'The directory; "." is the workspace root.', "."),
+    exclude=(tuple[str, ...], "Name patterns to leave out.", (), {"name": "excludePatterns"}),
+)
+SearchCall = shared.params(
+    path=(str, 'The directory to search; "." is the workspace root.'),
+    pattern=(str, "The pattern."),
+    exclude=(tuple[str, ...], "Path patterns to leave out.", (), {"name": "excludePatterns"}),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchCall:
-    """Find files by name.
-
-    Args:
-        path: The directory to search; "." is the workspace root.
-        pattern: The pattern.
-        exclude: Path patterns to leave out.
-    """
-
-    path: str
-    pattern: str
-    exclude: tuple[str, ...] = field(default=(), metadata={"name": "excludePatterns"})
-
-
-def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> requests.ReadFileParams:
+def _decode_read_text(params: Any, context: HandlerContext) -> requests.ReadFileParams:
     if params.tail is None:
         head = params.head or None  # 0 stands for none, as in the reference server
         return requests.ReadFileParams(params.path, shared.line_offset(params.start_line), head)
@@ -157,28 +76,28 @@ def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> requests
     )
 
 
-def _encode_read_text(request: requests.ReadFileParams) -> ReadTextCall | None:
+def _encode_read_text(request: requests.ReadFileParams) -> Any:
     if not shared.is_page(request):
         return None
     return ReadTextCall(request.file_path, request.limit, start_line=shared.first_line(request))
 
 
-def _decode_read_media(params: FileCall, _: object) -> requests.ReadFileParams:
+def _decode_read_media(params: Any, _: object) -> requests.ReadFileParams:
     return requests.ReadFileParams(params.path, view="auto" if _is_image(params.path) else "base64")
 
 
-def _encode_read_media(request: requests.ReadFileParams) -> FileCall | None:
+def _encode_read_media(request: requests.ReadFileParams) -> Any:
     # an image would be returned as an image, not as base64
     whole = shared.sets_only(request, "file_path", "view") and request.view == "base64"
     return FileCall(request.file_path) if whole and not _is_image(request.file_path) else None
 
 
-def _decode_edit(params: EditCall, _: object) -> requests.EditFileParams:
+def _decode_edit(params: Any, _: object) -> requests.EditFileParams:
     edits = tuple(requests.TextEdit(each.old_string, each.new_string) for each in params.edits)
     return requests.EditFileParams(params.path, edits=edits, dry_run=params.dry_run)
 
 
-def _encode_edit(request: requests.EditFileParams) -> EditCall | None:
+def _encode_edit(request: requests.EditFileParams) -> Any:
     edits = request.edits
     if request.old_string is not None and request.new_string is not None:
         edits = (requests.TextEdit(request.old_string, request.new_string, request.replace_all),)

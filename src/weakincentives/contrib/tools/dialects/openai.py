@@ -1,81 +1,31 @@
 """The `openai` dialect: `apply_patch` and the reading tools of Codex, with their schemas."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
-from weakincentives.contrib.tools.requests import (
-    ApplyPatchParams,
-    BashParams,
-    EditFileParams,
-    GrepParams,
-    LsParams,
-    MoveParams,
-    RmParams,
-    TreeParams,
-    WriteFileParams,
+
+PatchCall = shared.params(
+    input=(str, 'The whole patch, from "*** Begin Patch" to "*** End Patch".'),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PatchCall:
-    """Change files with a patch.
-
-    Args:
-        input: The whole patch, from "*** Begin Patch" to "*** End Patch".
-    """
-
-    input: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFileCall:
-    """Read a file.
-
-    Args:
-        file_path: The file.
-        offset: The first line to return, counted from 1.
-        limit: The number of lines to return.
-    """
-
-    file_path: str
-    offset: int = 1
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListDirCall:
-    """List a directory.
-
-    Args:
-        dir_path: The directory; "." is the workspace root.
-        offset: The first entry to return, counted from 1.
-        limit: The number of entries to return.
-        depth: The number of levels to show; 1 for the directory alone.
-    """
-
-    dir_path: str = "."
-    offset: int = 1
-    limit: int | None = None
-    depth: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class GrepFilesCall:
-    """Find files by their contents.
-
-    Args:
-        pattern: The regular expression.
-        include: Search only files that match, such as "*.rs" or "*.{ts,tsx}".
-        path: The directory or file to search.
-        limit: The maximum number of paths to return.
-    """
-
-    pattern: str
-    include: str | None = None
-    path: str | None = None
-    limit: int | None = None
+ReadFileCall = shared.params(
+    file_path=(str, "The file."),
+    offset=(int, "The first line to return, counted from 1.", 1),
+    limit=(int | None, "The number of lines to return."),
+)
+ListDirCall = shared.params(
+    dir_path=(str, 'The directory; "." is the workspace root.', "."),
+    offset=(int, "The first entry to return, counted from 1.", 1),
+    limit=(int | None, "The number of entries to return."),
+    depth=(int, "The number of levels to show; 1 for the directory alone.", 2),
+)
+GrepFilesCall = shared.params(
+    pattern=(str, "The regular expression."),
+    include=(str | None, 'Search only files that match, such as "*.rs" or "*.{ts,tsx}".'),
+    path=(str | None, "The directory or file to search."),
+    limit=(int | None, "The maximum number of paths to return."),
+)
 
 
 _PATCH = """\
@@ -110,15 +60,17 @@ Find the files with a line that matches a regular expression (RE2 syntax: no loo
 backreferences); returns their paths. Skips binary files and files ignored by .gitignore."""
 
 
-def _encode_patch(request: object) -> PatchCall | None:
+def _encode_patch(request: object) -> Any:
     match request:
-        case ApplyPatchParams(patch=patch, dry_run=False):
+        case requests.ApplyPatchParams(patch=patch, dry_run=False):
             return PatchCall(patch)
-        case WriteFileParams(file_path=path, content=text, mode="create", encoding="utf-8"):
+        case requests.WriteFileParams(
+            file_path=path, content=text, mode="create", encoding="utf-8"
+        ):
             return PatchCall(_format_addition(path, text))
-        case MoveParams(source=source, destination=destination):
+        case requests.MoveParams(source=source, destination=destination):
             return _format_patch(f"*** Update File: {source}", f"*** Move to: {destination}")
-        case RmParams(path=path):
+        case requests.RmParams(path=path):
             return _format_patch(f"*** Delete File: {path}")
         case _:
             return None
@@ -134,21 +86,23 @@ def _format_addition(path: str, text: str) -> str:
     return "\n".join((*head, body, "\\ No newline at end of file", ""))
 
 
-def _format_patch(*lines: str) -> PatchCall:
+def _format_patch(*lines: str) -> Any:
     return PatchCall("\n".join(("*** Begin Patch", *lines, "*** End Patch", "")))
 
 
-def _decode_list(params: ListDirCall, _: object) -> LsParams | TreeParams:
+def _decode_list(params: Any, _: object) -> requests.LsParams | requests.TreeParams:
     offset = shared.line_offset(params.offset)
     if params.depth == 1 and params.limit is None:
-        return LsParams(params.dir_path, offset=offset)
-    return TreeParams(params.dir_path, depth=params.depth, offset=offset, limit=params.limit)
+        return requests.LsParams(params.dir_path, offset=offset)
+    return requests.TreeParams(
+        params.dir_path, depth=params.depth, offset=offset, limit=params.limit
+    )
 
 
-def _encode_list(request: LsParams | TreeParams) -> ListDirCall | None:
+def _encode_list(request: requests.LsParams | requests.TreeParams) -> Any:
     if request.exclude:
         return None
-    if isinstance(request, LsParams):
+    if isinstance(request, requests.LsParams):
         return ListDirCall(request.path, request.offset + 1, depth=1)
     if request.depth is None or (request.depth == 1 and request.limit is None):
         return None
@@ -160,8 +114,14 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         name="apply_patch",
         description=_PATCH,
         params=PatchCall,
-        requests=(ApplyPatchParams, EditFileParams, WriteFileParams, RmParams, MoveParams),
-        decode=lambda params, _: ApplyPatchParams(params.input),
+        requests=(
+            requests.ApplyPatchParams,
+            requests.EditFileParams,
+            requests.WriteFileParams,
+            requests.RmParams,
+            requests.MoveParams,
+        ),
+        decode=lambda params, _: requests.ApplyPatchParams(params.input),
         encode=_encode_patch,
         aliases={"patch": "input", "diff": "input"},
     ),
@@ -170,30 +130,30 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         f"{shared.READ_PAGES} offset.",
         ReadFileCall,
         aliases={"path": "file_path"},
-        superseded_by=(BashParams,),
+        superseded_by=(requests.BashParams,),
     ),
     ToolSpec(
         name="list_dir",
         description=_LIST,
         params=ListDirCall,
-        requests=(LsParams, TreeParams),
+        requests=(requests.LsParams, requests.TreeParams),
         decode=_decode_list,
         encode=_encode_list,
         aliases={"path": "dir_path"},
         read_only=True,
-        superseded_by=(BashParams,),
+        superseded_by=(requests.BashParams,),
     ),
     shared.mapped(
         "grep_files",
         _GREP,
         shared.FieldMapping(
             GrepFilesCall,
-            GrepParams,
+            requests.GrepParams,
             {"include": "glob", "limit": "head_limit"},
             {"output_mode": "files_with_matches"},
         ),
         aliases={"glob": "include"},
         read_only=True,
-        superseded_by=(BashParams,),
+        superseded_by=(requests.BashParams,),
     ),
 )

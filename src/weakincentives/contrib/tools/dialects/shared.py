@@ -1,8 +1,9 @@
 """Descriptions, aliases and request conversions that several dialects share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from types import NoneType
+from typing import Any, get_args
 
 from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
@@ -52,6 +53,31 @@ GLOB_SYNTAX = '"*" matches within one directory, "**" across any number of direc
 REGEX_SYNTAX = "RE2 syntax: no lookaround, no backreferences"
 DELETE_DESCRIPTION = "Delete a file, or a directory with everything in it."
 MOVE_DESCRIPTION = "Move or rename a file or directory. Fails if the destination exists."
+
+
+HIDDEN = {"hidden": True}
+"""Metadata of a parameter that models know from the vendor: accepted without effect."""
+
+
+def params(base: type[Any] = object, /, **rows: tuple[Any, ...]) -> type[Any]:
+    """Return the dataclass of a tool's parameters.
+
+    Args:
+        base: A dataclass with further parameters.
+        rows: For each parameter its type and its description for the model, then its default and
+            metadata if it has any. One that can be None may be omitted.
+    """
+    made = [_make_field(name, *row) for name, row in rows.items()]
+    return make_dataclass("Parameters", made, bases=(base,), frozen=True, slots=True)
+
+
+def _make_field(
+    name: str, kind: Any, text: str, default: Any = MISSING, metadata: Any = None
+) -> tuple[str, Any, Any]:
+    if default is MISSING and NoneType in get_args(kind):
+        default = None
+    described: dict[str, Any] = {"description": text, **(metadata or {})}
+    return name, kind, field(default=default, metadata=described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +168,7 @@ def map_whole_text(params: type[Any], **names: str) -> FieldMapping:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteCall:
-    """Delete a file or directory.
-
-    Args:
-        file_path: The file or directory.
-    """
-
-    file_path: str
+DeleteCall = params(file_path=(str, "The file or directory."))
 
 
 def delete_and_move(

@@ -1,11 +1,11 @@
 """The command-running tool of each dialect, with its schema and description."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, replace
 from typing import Any
 
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
-from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped
+from weakincentives.contrib.tools.dialects.shared import HIDDEN, FieldMapping, mapped, params
 from weakincentives.contrib.tools.requests import (
     COMMAND_LINE,
     BashParams,
@@ -19,153 +19,51 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.sandbox import MAX_BACKGROUND
 
 _BYTES_PER_TOKEN = 4
-_HIDDEN = {"hidden": True}  # what models know from the vendor, and we do not need
 _CTRL_C = "\x03"
 _MIN_WAIT, _MAX_WAIT = 250, 120_000  # milliseconds
-
-
-@dataclass(frozen=True, slots=True)
-class BashCall:
-    """Run a command in a shell.
-
-    Args:
-        command: The shell command.
-        timeout: The time limit in milliseconds; the maximum by default.
-        description: The purpose of the command; accepted without effect.
-        run_in_background: Return at once and run the command in the background.
-    """
-
-    command: str = field(metadata=COMMAND_LINE)
-    timeout: int | None = None
-    description: str | None = field(default=None, metadata=_HIDDEN)
-    run_in_background: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ForegroundBashCall(BashCall):
-    """Run a command in a shell; it ends with its call."""
-
-    run_in_background: bool = field(default=False, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class BashOutputCall:
-    """Get the new output of a background command.
-
-    Args:
-        bash_id: The number of the process.
-        filter: Accepted without effect: all new output is returned.
-    """
-
-    bash_id: str
-    filter: str | None = field(default=None, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class KillShellCall:
-    """Stop a background command.
-
-    Args:
-        shell_id: The number of the process.
-    """
-
-    shell_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnthropicBashCall:
-    """Run a command in a shell.
-
-    Args:
-        command: The shell command.
-        restart: Start a new shell.
-    """
-
-    command: str | None = field(default=None, metadata=COMMAND_LINE)
-    restart: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ExecCommandCall:
-    """Run a command in a shell.
-
-    Args:
-        cmd: The shell command.
-        workdir: The directory to run it in; the workspace root if omitted.
-        max_output_tokens: The maximum amount of output to return.
-        yield_time_ms: Milliseconds to wait, at most 120000; a command that has not ended by then
-            continues in the background. If omitted, the call returns when the command ends.
-        shell: Accepted without effect: the shell is bash, or sh if there is no bash.
-        login: Accepted without effect.
-        tty: Accepted without effect: there is no terminal.
-    """
-
-    cmd: str = field(metadata=COMMAND_LINE)
-    workdir: str | None = None
-    max_output_tokens: int | None = None
-    yield_time_ms: int | None = None
-    shell: str | None = field(default=None, metadata=_HIDDEN)
-    login: bool | None = field(default=None, metadata=_HIDDEN)
-    tty: bool | None = field(default=None, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class ForegroundExecCommandCall(ExecCommandCall):
-    """Run a command in a shell; the call returns when the command ends."""
-
-    yield_time_ms: int | None = field(default=None, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStdinCall:
-    r"""Get the new output of a command that runs in the background, or stop it.
-
-    Args:
-        session_id: The number of the process.
-        chars: Empty to get its output; "\u0003" (Ctrl-C) to stop it.
-        yield_time_ms: Milliseconds to wait for it to end, at most 120000.
-        max_output_tokens: Accepted without effect: long output is shortened.
-    """
-
-    session_id: int
-    chars: str = ""
-    yield_time_ms: int | None = None
-    max_output_tokens: int | None = field(default=None, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class RunShellCommandCall:
-    """Run a command in a shell.
-
-    Args:
-        command: The shell command.
-        description: The purpose of the command; accepted without effect.
-        dir_path: The directory to run it in; the workspace root if omitted.
-        is_background: Return at once and run the command in the background.
-    """
-
-    command: str = field(metadata=COMMAND_LINE)
-    description: str | None = field(default=None, metadata=_HIDDEN)
-    dir_path: str | None = None
-    is_background: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ForegroundRunShellCommandCall(RunShellCommandCall):
-    """Run a command in a shell; it ends with its call."""
-
-    is_background: bool = field(default=False, metadata=_HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundCall:
-    """Get the new output of a background process, or stop it.
-
-    Args:
-        pid: The number of the process.
-    """
-
-    pid: int
+BashCall = params(
+    command=(str, "The shell command.", MISSING, COMMAND_LINE),
+    timeout=(int | None, "The time limit in milliseconds; the maximum by default."),
+    description=(str | None, "", None, HIDDEN),
+    run_in_background=(bool, "Return at once and run the command in the background.", False),
+)
+ForegroundBashCall = params(BashCall, run_in_background=(bool, "", False, HIDDEN))
+BashOutputCall = params(
+    bash_id=(str, "The number of the process."), filter=(str | None, "", None, HIDDEN)
+)
+KillShellCall = params(shell_id=(str, "The number of the process."))
+AnthropicBashCall = params(
+    command=(str | None, "The shell command.", None, COMMAND_LINE),
+    restart=(bool, "Start a new shell.", False),
+)
+ExecCommandCall = params(
+    cmd=(str, "The shell command.", MISSING, COMMAND_LINE),
+    workdir=(str | None, "The directory to run it in; the workspace root if omitted."),
+    max_output_tokens=(int | None, "The maximum amount of output to return."),
+    yield_time_ms=(
+        int | None,
+        "Milliseconds to wait, at most 120000; a command that has not ended by then continues in"
+        " the background. If omitted, the call returns when the command ends.",
+    ),
+    shell=(str | None, "", None, HIDDEN),
+    login=(bool | None, "", None, HIDDEN),
+    tty=(bool | None, "", None, HIDDEN),
+)
+ForegroundExecCommandCall = params(ExecCommandCall, yield_time_ms=(int | None, "", None, HIDDEN))
+WriteStdinCall = params(
+    session_id=(int, "The number of the process."),
+    chars=(str, 'Empty to get its output; "\\u0003" (Ctrl-C) to stop it.', ""),
+    yield_time_ms=(int | None, "Milliseconds to wait for it to end, at most 120000."),
+    max_output_tokens=(int | None, "", None, HIDDEN),
+)
+RunShellCommandCall = params(
+    command=(str, "The shell command.", MISSING, COMMAND_LINE),
+    description=(str | None, "", None, HIDDEN),
+    dir_path=(str | None, "The directory to run it in; the workspace root if omitted."),
+    is_background=(bool, "Return at once and run the command in the background.", False),
+)
+ForegroundRunShellCommandCall = params(RunShellCommandCall, is_background=(bool, "", False, HIDDEN))
+BackgroundCall = params(pid=(int, "The number of the process."))
 
 
 _RESULT = """\
@@ -198,13 +96,13 @@ Get the new output of a background process, and its exit code if it has ended.""
 _STOP = "Stop a background process and everything it started; returns what it printed last."
 
 
-def _decode_bash(params: BashCall, _: object) -> BashParams | BashStartParams:
+def _decode_bash(params: Any, _: object) -> BashParams | BashStartParams:
     if params.run_in_background:
         return BashStartParams(params.command)
     return BashParams(params.command, params.timeout)
 
 
-def _encode_bash(request: BashParams | BashStartParams) -> BashCall | None:
+def _encode_bash(request: BashParams | BashStartParams) -> Any:
     if request.cwd is not None:
         return None
     if isinstance(request, BashStartParams):
@@ -220,19 +118,19 @@ def _parse_number(name: str, text: str) -> int:
     return int(digits)
 
 
-def _decode_anthropic(params: AnthropicBashCall, _: object) -> BashParams:
+def _decode_anthropic(params: Any, _: object) -> BashParams:
     if params.command is None and not params.restart:
         raise ToolValidationError("bash needs 'command'")
     return BashParams(params.command or ":")
 
 
-def _encode_anthropic(request: BashParams) -> AnthropicBashCall | None:
+def _encode_anthropic(request: BashParams) -> Any:
     if request.cwd is not None or request.max_output is not None:
         return None
     return AnthropicBashCall(request.command)
 
 
-def _decode_exec(params: ExecCommandCall, context: Any) -> BashParams | BashStartParams:
+def _decode_exec(params: Any, context: Any) -> BashParams | BashStartParams:
     wait = params.yield_time_ms
     if wait is None or context.tool_context.reviews_changes:
         return _decode_foreground_exec(params, context)
@@ -240,7 +138,7 @@ def _decode_exec(params: ExecCommandCall, context: Any) -> BashParams | BashStar
     return BashStartParams(params.cmd, params.workdir, min(max(wait, _MIN_WAIT), _MAX_WAIT))
 
 
-def _encode_exec(request: BashParams | BashStartParams) -> ExecCommandCall:
+def _encode_exec(request: BashParams | BashStartParams) -> Any:
     if isinstance(request, BashStartParams):
         wait = request.wait or _MIN_WAIT
         return ExecCommandCall(request.command, request.cwd, yield_time_ms=wait)
@@ -248,7 +146,7 @@ def _encode_exec(request: BashParams | BashStartParams) -> ExecCommandCall:
     return ExecCommandCall(request.command, request.cwd, tokens)
 
 
-def _decode_foreground_exec(params: ExecCommandCall, _: object) -> BashParams:
+def _decode_foreground_exec(params: Any, _: object) -> BashParams:
     tokens = params.max_output_tokens
     size = None if tokens is None else tokens * _BYTES_PER_TOKEN
     return BashParams(params.cmd, None, params.workdir, size)
@@ -258,7 +156,7 @@ def _output_tokens(request: BashParams) -> int | None:
     return None if request.max_output is None else request.max_output // _BYTES_PER_TOKEN
 
 
-def _decode_stdin(params: WriteStdinCall, _: object) -> ShellPollParams | ShellStopParams:
+def _decode_stdin(params: Any, _: object) -> ShellPollParams | ShellStopParams:
     if params.chars == _CTRL_C:
         return ShellStopParams(params.session_id)
     if params.chars:
@@ -270,20 +168,20 @@ def _decode_stdin(params: WriteStdinCall, _: object) -> ShellPollParams | ShellS
     return ShellPollParams(params.session_id, wait / 1000)
 
 
-def _encode_stdin(request: ShellPollParams | ShellStopParams) -> WriteStdinCall:
+def _encode_stdin(request: ShellPollParams | ShellStopParams) -> Any:
     if isinstance(request, ShellStopParams):
         return WriteStdinCall(request.process_id, _CTRL_C)
     wait = int(request.wait_seconds * 1000)
     return WriteStdinCall(request.process_id, yield_time_ms=wait or None)
 
 
-def _decode_gemini(params: RunShellCommandCall, _: object) -> BashParams | BashStartParams:
+def _decode_gemini(params: Any, _: object) -> BashParams | BashStartParams:
     if params.is_background:
         return BashStartParams(params.command, params.dir_path)
     return BashParams(params.command, None, params.dir_path)
 
 
-def _encode_gemini(request: BashParams | BashStartParams) -> RunShellCommandCall | None:
+def _encode_gemini(request: BashParams | BashStartParams) -> Any:
     if isinstance(request, BashStartParams):
         return RunShellCommandCall(request.command, dir_path=request.cwd, is_background=True)
     if request.max_output is not None:
