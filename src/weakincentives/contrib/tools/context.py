@@ -172,11 +172,7 @@ def select_specs(
 ) -> Dialect:
     """Return the tools of a dialect whose requests are all among `handled`.
 
-    Args:
-        dialects: The tools of each dialect.
-        name: The dialect.
-        handled: The requests that have a handler.
-        read_only: Leave out the tools that can change something.
+    If `read_only`, those that can change something are left out.
 
     Raises:
         PromptError: The dialect is unknown.
@@ -309,11 +305,7 @@ class HandlerContext:
         return result
 
     def check_access(self, access: ToolAccess) -> None:
-        """Ask the policies about paths that are known only while a request is carried out.
-
-        Raises:
-            PermissionError: A policy denies it.
-        """
+        """Ask the policies about paths that are known only while a request is carried out."""
         self.tool_context.check_access(access)
 
     def resolve_path(self, given: str) -> str:
@@ -432,11 +424,7 @@ class SpecHandler:
         return requests.find_access(self.spec.decode(params, ours), ours.resolve_path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        """Handle a call; without a filesystem it fails.
-
-        Raises:
-            ToolValidationError: The parameters are invalid.
-        """
+        """Handle a call; without a filesystem it fails."""
         if self.binding is not None:
             context = self.binding(context)
         if context.filesystem is None:

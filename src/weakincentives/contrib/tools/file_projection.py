@@ -136,13 +136,8 @@ def scan(
 ) -> VirtualFileSystem:
     """Return the files of a filesystem; an unchanged file keeps its version and dates.
 
-    Args:
-        filesystem: The filesystem to scan.
-        known: The result of the previous scan.
-        root_path: The host directory.
-        now: The current time.
-        rewritten: The paths that may differ, if that is known.
-        sniff: Read the first bytes of every new file, even if its name shows the encoding.
+    Only the paths in `rewritten` may differ, if that is known. With `sniff`, the first bytes of
+    every new file are read, even if its name shows the encoding.
     """
     before = {file.path.segments: file for file in known.files}
     scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
@@ -260,13 +255,7 @@ def scan_changed(
 ) -> VirtualFileSystem:
     """Return the files that were changed, as they are now; the others are not looked at.
 
-    Args:
-        filesystem: The filesystem to scan.
-        known: The files that were changed before.
-        root_path: The host directory.
-        now: The current time.
-        since: When the session saw the files for the first time.
-        rewritten: The paths that may differ, if that is known.
+    The session saw the files for the first time at `since`.
     """
     before = {"/".join(file.path.segments): file for file in known.files}
     scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)

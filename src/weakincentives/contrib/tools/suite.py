@@ -42,12 +42,7 @@ def create_dialect(
     handlers: Mapping[type[Any], context.Handler] = HANDLERS,
     read_only: bool = False,
 ) -> context.Dialect:
-    """Return the tools of a dialect whose requests have a handler.
-
-    Args:
-        dialect: The dialect.
-        handlers: The handlers.
-        read_only: Leave out the tools that can change something.
+    """Return the tools of a dialect whose requests have a handler, or only the read-only ones.
 
     Raises:
         PromptError: The dialect is unknown.

@@ -252,11 +252,7 @@ def _parse_relative(path: VfsPath | str) -> VfsPath:
 
 
 def _checked_path(path: VfsPath | str, context: HandlerContext) -> str:
-    """Return a path as text.
-
-    Raises:
-        ToolValidationError: The settings ask for ASCII names, and it is too long or has others.
-    """
+    """Return a path as text; check it if the settings ask for ASCII names."""
     segments = _parse_relative(path).segments
     if context.settings.ascii_paths:
         try:

@@ -112,11 +112,7 @@ def _is_image(path: str) -> bool:
 
 
 def _count_lines(context: HandlerContext, path: str) -> int:
-    """Return the number of lines of a file; 0 if it cannot be read.
-
-    Raises:
-        ToolValidationError: The file is too large to count its lines.
-    """
+    """Return the number of lines of a file; 0 if it cannot be read."""
     key = context.resolve_path(path)
     try:
         size = context.filesystem.stat(key or ".").size_bytes

@@ -256,11 +256,7 @@ def path_or_none(path: str) -> str | None:
 
 
 def line_offset(first: int | None) -> int:
-    """Return the number of lines before a line counted from 1; 0 is read as 1.
-
-    Raises:
-        ToolValidationError: The line number is negative.
-    """
+    """Return the number of lines before a line counted from 1; 0 is read as 1."""
     if first is not None and first < 0:
         raise ToolValidationError(f"Lines count from 1: {first!r}")
     return max((first or 1) - 1, 0)
@@ -278,11 +274,7 @@ def last_line(request: requests.ReadFileParams) -> int | None:
 
 
 def page_request(file_path: str, first: int | None, last: int | None) -> requests.ReadFileParams:
-    """Return the request for lines `first` to `last`, counted from 1 and inclusive.
-
-    Raises:
-        ToolValidationError: The last line is before the first.
-    """
+    """Return the request for lines `first` to `last`, counted from 1 and inclusive."""
     offset = line_offset(first)
     if last is not None and last <= offset:
         raise ToolValidationError(

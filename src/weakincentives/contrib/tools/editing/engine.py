@@ -282,11 +282,7 @@ def _build_changes(
 
 
 def build_replacement(document: Document, match: Match, query: Query) -> str:
-    """Return the text that replaces a match.
-
-    Raises:
-        EditError: A line of the new text does not fit the indentation of the match.
-    """
+    """Return the text that replaces a match."""
     found = document.text[match.start : match.end]
     old, new = query.text, unify_line_ends(query.new)
     if found == query.old and (query.literal or old == new):

@@ -83,10 +83,7 @@ def infer_reindent(
 ) -> Reindent | None:
     """Return the rule that maps the first of each pair to the second; None if there is none.
 
-    Args:
-        pairs: The indentation of each line, as asked and as found.
-        new: The indentations that the rule will be applied to.
-        style: How the two texts are indented elsewhere.
+    It will be applied to the indentations in `new`.
     """
     known = _collect_pairs(pairs)
     rule = None if known is None else _infer_shift(known, new, style)

@@ -303,11 +303,7 @@ def find_matches(
 ) -> Matches | None:
     """Return the matches at the strictest level that has any; None if there are none.
 
-    Args:
-        document: Where to search.
-        query: What to search for.
-        disjoint: Skip matches that overlap an earlier one, instead of counting all.
-        limit: The maximum number of matches to list.
+    If `disjoint`, those that overlap an earlier one are skipped; at most `limit` are listed.
     """
     for level, search in _searches(document, query):
         candidates = (each for each in search() if _is_allowed(document, query, each))

@@ -115,11 +115,7 @@ class Gutter:
 
 
 def strip_line_numbers(query: Query) -> Iterator[Query]:
-    """Yield the query without line numbers, for each separator that fits every old line.
-
-    Raises:
-        EditError: Only some lines of the new text have line numbers.
-    """
+    """Yield the query without line numbers, for each separator that fits every old line."""
     for separator in _SEPARATORS:
         gutter = Gutter(separator)
         lines = gutter.strip(query.lines)
@@ -135,11 +131,7 @@ def strip_line_numbers(query: Query) -> Iterator[Query]:
 
 
 def check_new_text(query: Query) -> None:
-    """Reject a new text with line numbers, or with a placeholder for text it would remove.
-
-    Raises:
-        EditError: The new text has line numbers or such a placeholder.
-    """
+    """Reject a new text with line numbers, or with a placeholder for text it would remove."""
     line = find_placeholder(query.lines, unify_line_ends(query.new).split("\n"))
     if line is not None:
         raise EditError(

@@ -98,13 +98,7 @@ def change_text(
 ) -> ToolResult[EditFileResult]:
     """Change the text of a file, and return the diff.
 
-    Args:
-        context: The context of the request.
-        path: The file.
-        change: Returns the new text for the old one.
-        may_create: Create a missing file, as if it were empty.
-        dry_run: Only return what would change.
-        noun: The name of one change, for the message.
+    With `may_create`, a missing file is created, as if it were empty; `noun` names one change.
     """
     if not dry_run:
         errors.ensure_writable(context, path)
@@ -222,9 +216,6 @@ def insert_lines(text: str, line: int, new: str) -> EditOutcome:
 
     `new` is inserted as complete lines, with or without a final newline. If the text has no
     final newline, the result has none either.
-
-    Raises:
-        ToolValidationError: There is no such line.
     """
     document = Document(text)
     count = len(document.raw_lines)
@@ -261,13 +252,7 @@ def encode_text(text: str) -> bytes:
 
 
 def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
-    """Return the bytes of a file to be edited; None if it does not exist.
-
-    Raises:
-        IsADirectoryError: The path is a directory.
-        PermissionError: The path is a symbolic link.
-        LimitExceededError: The file is too large to edit.
-    """
+    """Return the bytes of a file to be edited; None if it does not exist."""
     try:
         found = context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
@@ -286,11 +271,7 @@ def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
 
 
 def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
-    """Check that the bytes of a file are text.
-
-    Raises:
-        ToolValidationError: They are binary; the message says what to do instead.
-    """
+    """Check that the bytes of a file are text."""
     if b"\0" not in data[:BINARY_PREFIX]:
         return
     what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"

@@ -44,11 +44,7 @@ def missing_path_error(
 
 
 def stat_path(context: HandlerContext, path: str, *, what: str = "file or directory") -> FileStat:
-    """Return the metadata of a path.
-
-    Raises:
-        FileNotFoundError: The path does not exist; the message suggests others.
-    """
+    """Return the metadata of a path."""
     try:
         return context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
@@ -96,11 +92,7 @@ def link_error(context: HandlerContext, path: str, target: str) -> PermissionErr
 
 
 def _target_inside(context: HandlerContext, path: str, target: str) -> str:
-    """Return the workspace path that a link points to.
-
-    Raises:
-        PathEscapeError: It points outside the workspace.
-    """
+    """Return the workspace path that a link points to."""
     if target.startswith("/"):
         root = context.filesystem.root.rstrip("/")
         if root and not target.startswith(root + "/"):
@@ -117,11 +109,7 @@ def is_directory_error(context: HandlerContext, path: str) -> IsADirectoryError:
 
 
 def ensure_writable(context: HandlerContext, path: str) -> None:
-    """Check that the workspace is writable.
-
-    Raises:
-        ReadOnlyError: The workspace is read-only.
-    """
+    """Check that the workspace is writable."""
     if context.filesystem.read_only:
         raise ReadOnlyError(
             f"The workspace is read-only; nothing was changed: {format_path(path)!r}"
@@ -129,11 +117,7 @@ def ensure_writable(context: HandlerContext, path: str) -> None:
 
 
 def ensure_encodable(text: str) -> None:
-    """Check that a text can be encoded as UTF-8.
-
-    Raises:
-        ToolValidationError: It has a lone surrogate.
-    """
+    """Check that a text can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -146,16 +130,7 @@ def ensure_encodable(text: str) -> None:
 def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str] = ()) -> None:
     """Check that a path can be created, so that a dry run is as strict as a real one.
 
-    Args:
-        context: The context of the request.
-        path: The path.
-        gone: Paths that will have been removed by then.
-
-    Raises:
-        ToolValidationError: Its name is not ASCII.
-        InvalidPathError: Its name is reserved or invalid.
-        LimitExceededError: It is too deep, or a name is too long.
-        NotADirectoryError: One of its parents is a file.
+    The paths in `gone` will have been removed by then.
     """
     context.resolve_new_path(path)
     fs = context.filesystem
@@ -181,11 +156,7 @@ def ensure_within_limit(
     unit: str = "characters",
     is_edit: bool = False,
 ) -> None:
-    """Check that one call may write so many characters or bytes, or add them to a file.
-
-    Raises:
-        LimitExceededError: There are too many; the message says how to write in parts.
-    """
+    """Check that one call may write so many characters or bytes, or add them to a file."""
     limit = write_limit(context)
     if length <= limit:
         return

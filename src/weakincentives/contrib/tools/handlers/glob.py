@@ -27,12 +27,7 @@ _MAX_DIRECTORIES = 5
 
 
 def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]:
-    """Return the matching paths, sorted, or the reason why there are none.
-
-    Raises:
-        OSError: The path is not a directory; the message says what it is, or suggests others.
-        ValueError: The pattern is invalid.
-    """
+    """Return the matching paths, sorted, or the reason why there are none."""
     most = clamp_head_limit(request.head_limit, context.settings.max_entries)
     request = _normalize_request(request, context)
     found = _find_matches(request, context)
@@ -65,11 +60,7 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
 
 
 def clamp_head_limit(given: int | None, maximum: int) -> int:
-    """Return the number of results to show; 0 means the maximum.
-
-    Raises:
-        ToolValidationError: The number is negative.
-    """
+    """Return the number of results to show; 0 means the maximum."""
     if given is not None and given < 0:
         raise ToolValidationError(f"The number of results must be at least 0: {given}")
     return min(given, maximum) if given else maximum

@@ -153,14 +153,7 @@ def explain_no_matches(
     context: HandlerContext,
     rebuild: Callable[[GrepParams], Search],
 ) -> str:
-    """Return the message for a search without matches, with the reason if it is known.
-
-    Args:
-        request: The request.
-        search: The search for it.
-        context: The context of the request.
-        rebuild: Returns the search for another request.
-    """
+    """Return the message for a search without matches, with the reason if it is known."""
     where = f" in {render.format_path(search.path)}" if search.path else ""
     text = f"No matches for {request.pattern[:200]!r}{where}"
     with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_TIMEOUT):
@@ -230,12 +223,7 @@ _MAX_CONTEXT = 100
 
 
 def grep(request: GrepParams, context: HandlerContext) -> ToolResult[GrepResult]:
-    """Return the matches in the requested mode, or the reason why there are none.
-
-    Raises:
-        OSError: The path cannot be searched; the message suggests similar paths.
-        ValueError: The pattern or a filter is invalid.
-    """
+    """Return the matches in the requested mode, or the reason why there are none."""
     search = build_search(request, context)
     mode = _MODES[request.output_mode]
     settings = context.settings
@@ -267,11 +255,7 @@ def _render_no_matches(
 
 
 def build_search(request: GrepParams, context: HandlerContext) -> Search:
-    """Return the search for a request.
-
-    Raises:
-        ValueError: The pattern or a filter is invalid.
-    """
+    """Return the search for a request."""
     pattern = re.escape(request.pattern) if request.fixed_string else request.pattern
     compile_regex(pattern, DEFAULT_LIMITS)  # errors should quote the original pattern
     path, exclude = context.resolve_path(request.path), request.exclude
@@ -500,11 +484,7 @@ _MODES: dict[str, _ContentMode | _FilesMode | _CountMode] = {
 
 
 def _line_context(request: GrepParams) -> LineContext:
-    """Return the number of lines to show around matches.
-
-    Raises:
-        ToolValidationError: A number is negative.
-    """
+    """Return the number of lines to show around matches."""
     both = request.context or 0
     before = both if request.before is None else request.before
     after = both if request.after is None else request.after

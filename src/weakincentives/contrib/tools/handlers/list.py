@@ -22,11 +22,7 @@ _MARGIN = 300  # characters for the lines around the entries
 
 
 def ls(request: requests.LsParams, context: HandlerContext) -> ToolResult[LsResult]:
-    """Return a directory listing: directories first, files with sizes, links with targets.
-
-    Raises:
-        OSError: The path is not a directory; the message says what it is, or suggests others.
-    """
+    """Return a directory listing: directories first, files with sizes, links with targets."""
     path = context.resolve_path(request.path)
     found, more = list_directory(context, path)
     wanted = compile_exclude(request.exclude)
@@ -54,11 +50,7 @@ def ls(request: requests.LsParams, context: HandlerContext) -> ToolResult[LsResu
 
 
 def stat(request: requests.StatParams, context: HandlerContext) -> ToolResult[StatResult]:
-    """Return the type, size, time and permissions of a path.
-
-    Raises:
-        FileNotFoundError: The path does not exist; the message suggests others.
-    """
+    """Return the type, size, time and permissions of a path."""
     path = context.resolve_path(request.path)
     found = stat_path(context, path)
     lines = [f"{render.format_path(path)}: {_kind_text(found)}"]
@@ -94,11 +86,7 @@ def _by_size(entry: FileEntry) -> tuple[int, bool, str]:
 
 
 def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
-    """Return the entries of a directory, and whether the list is truncated.
-
-    Raises:
-        OSError: The path is not a directory; the message says what it is, or suggests others.
-    """
+    """Return the entries of a directory, and whether the list is truncated."""
     try:
         entries = context.filesystem.list(path or ".")
     except OSError as error:
@@ -159,11 +147,7 @@ def _kind_text(found: FileStat) -> str:
 def _explain_empty(
     request: requests.LsParams, path: str, found: Sequence[FileEntry], entries: Sequence[FileEntry]
 ) -> str:
-    """Return why there is nothing to show; empty if there is something.
-
-    Raises:
-        ToolValidationError: The offset is out of range.
-    """
+    """Return why there is nothing to show; empty if there is something."""
     if request.offset < 0 or (request.offset and request.offset >= len(entries)):
         raise ToolValidationError(
             f"offset {request.offset:,} is out of range: {render.format_path(path)} has"
@@ -188,11 +172,7 @@ _TREE_MARGIN = 200
 
 
 def tree(request: requests.TreeParams, context: HandlerContext) -> ToolResult[TreeResult]:
-    """Return a directory tree as indented lines.
-
-    Raises:
-        OSError: The path is not a directory; the message says what it is, or suggests others.
-    """
+    """Return a directory tree as indented lines."""
     path = context.resolve_path(request.path)
     if request.depth is not None:
         return _render_levels(request, context, path)

@@ -131,11 +131,7 @@ def _render_plain_page(
 
 
 def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineStart:
-    """Return the byte at which a line starts, and the number of lines.
-
-    Raises:
-        TimeLimitError: The line was not found in time; the message says what to do instead.
-    """
+    """Return the byte at which a line starts, and the number of lines."""
     if source.file.complete or source.encoding.wide:
         return render.find_line(source.content, line)
     try:
@@ -307,12 +303,7 @@ _MAX_FILES = 50
 
 
 def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[ReadFileResult]:
-    """Return a page of a file.
-
-    Raises:
-        OSError: The file cannot be read; the message says what to do instead.
-        ToolValidationError: The requested page is invalid.
-    """
+    """Return a page of a file."""
     page = parse_range(request)
     file = open_file(context, context.resolve_path(request.file_path))
     if request.view == "hex" and file.size:
@@ -325,11 +316,7 @@ def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[Re
 
 
 def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[ReadManyResult]:
-    """Return the first page of each of several files, or an error in its place.
-
-    Raises:
-        ToolValidationError: There are no paths, or too many.
-    """
+    """Return the first page of each of several files, or an error in its place."""
     paths = request.file_paths
     if not 0 < len(paths) <= _MAX_FILES:
         raise ToolValidationError(f"file_paths must have 1 to {_MAX_FILES} items: {len(paths)}")

@@ -278,13 +278,7 @@ def render_change(
 ) -> str:
     """Return the message for a change: some lines, then the diff, cut to the budget.
 
-    Args:
-        context: The context of the request, with the budget.
-        head: The lines before the diff.
-        diff: The diff.
-        path: The file to read for what is not shown.
-        applied: Whether the change was made.
-        limit: Maximum number of characters of the diff.
+    `path` is the file to read for what is not shown.
     """
     text = _shorten("\n".join(line for line in head if line), context.settings.budget)
     room = min(limit, context.settings.budget - len(text) - _NOTE_ROOM)

@@ -37,12 +37,7 @@ class _Mapper:
         self._lock = Lock()
 
     def map(self, request: RepoMapParams, context: HandlerContext) -> ToolResult[RepoMapResult]:
-        """Return the repository map of the workspace, or the part around a path.
-
-        Raises:
-            ToolValidationError: The map would be too short to be useful.
-            OSError: The path does not exist.
-        """
+        """Return the repository map of the workspace, or the part around a path."""
         if request.max_tokens < MIN_TOKENS:
             raise ToolValidationError(
                 f"max_tokens must be at least {MIN_TOKENS}: {request.max_tokens!r}"

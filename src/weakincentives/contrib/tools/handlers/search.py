@@ -47,9 +47,6 @@ def compile_exclude(patterns: Iterable[str]) -> Predicate | None:
     """Return a predicate for paths that no pattern excludes, directly or by a parent.
 
     A pattern without `/` matches names at any depth. None if there are no patterns.
-
-    Raises:
-        InvalidGlobError: A pattern is invalid.
     """
     tests = [_compile_subtree(pattern) for pattern in patterns if pattern]
     if not tests:
@@ -60,11 +57,7 @@ def compile_exclude(patterns: Iterable[str]) -> Predicate | None:
 
 
 def relative_pattern(context: HandlerContext, pattern: str, path: str) -> str:
-    """Return a pattern relative to `path`; an absolute one counts from the workspace root.
-
-    Raises:
-        ToolValidationError: It is absolute and lies outside `path`.
-    """
+    """Return a pattern relative to `path`; an absolute one counts from the workspace root."""
     root = context.filesystem.root.rstrip("/")
     if root and f"{pattern}/".startswith(f"{root}/"):
         pattern = pattern[len(root) :] or "/"
@@ -254,11 +247,7 @@ _TYPE_ALIASES = {
 
 
 def type_globs(name: str) -> tuple[str, ...]:
-    """Return the globs of a file type.
-
-    Raises:
-        ToolValidationError: The type is unknown; the message lists the known ones.
-    """
+    """Return the globs of a file type."""
     key = name.strip().lower().removeprefix(".")
     key = _TYPE_ALIASES.get(key, key)
     if key in FILE_TYPES:

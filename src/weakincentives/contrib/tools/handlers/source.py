@@ -50,9 +50,7 @@ NOT_UTF8 = Encoding("utf-8", exact=False)
 def detect_encoding(head: bytes, *, complete: bool) -> Encoding:
     """Return the encoding of a file that begins with `head`.
 
-    Args:
-        head: The first bytes.
-        complete: These are all bytes; otherwise the last character may be cut.
+    Unless that is `complete`, its last character may be cut.
     """
     if head[:1] in _MARK_BYTES:
         for mark, name in _BYTE_ORDER_MARKS:
@@ -148,11 +146,7 @@ class PageRange:
 
 
 def open_file(context: HandlerContext, path: str) -> FileSource:
-    """Open a file.
-
-    Raises:
-        OSError: The file cannot be read; the message says what to do instead.
-    """
+    """Open a file."""
     try:
         page = context.filesystem.read_bytes(path or ".", limit=render.CHUNK)
     except OSError as error:
@@ -161,11 +155,7 @@ def open_file(context: HandlerContext, path: str) -> FileSource:
 
 
 def parse_range(request: ReadFileParams) -> PageRange:
-    """Return the page that a request asks for.
-
-    Raises:
-        ToolValidationError: Its numbers are invalid or contradict each other.
-    """
+    """Return the page that a request asks for."""
     offset, start, limit = request.offset, request.start_line, request.limit
     if offset < 0:
         raise ToolValidationError(f"offset must be at least 0: {offset}")

@@ -39,14 +39,7 @@ def parse_v4a(text: str, *, padded: bool = False) -> tuple[FilePatch, ...]:
     """Return the patch of each file.
 
     Leading spaces before a marker are ignored where only a marker can be. In an update, a
-    marker after a space could also be an unchanged line.
-
-    Args:
-        text: The patch.
-        padded: Treat such a line as a marker.
-
-    Raises:
-        PatchError: The text is not a V4A patch, or is incomplete.
+    marker after a space could also be an unchanged line; if `padded`, it is a marker.
     """
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     start, stop = _find_bounds(text, lines)
@@ -196,11 +189,7 @@ class _FileDiff:
 
 
 def parse_unified(text: str) -> tuple[FilePatch, ...]:
-    """Return the patch of each file in a diff.
-
-    Raises:
-        PatchError: The text is not a unified diff, or has a change that cannot be applied as text.
-    """
+    """Return the patch of each file in a diff."""
     lines = text.removesuffix("\n").split("\n")
     files: list[_FileDiff] = []
     at = 0

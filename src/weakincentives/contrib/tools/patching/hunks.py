@@ -107,11 +107,7 @@ class FilePatch:
 
 
 def check_placeholders(old: Sequence[str], new: Sequence[str]) -> None:
-    """Reject new lines with a placeholder for text that would be removed.
-
-    Raises:
-        PatchError: A new line is such a placeholder.
-    """
+    """Reject new lines with a placeholder for text that would be removed."""
     line = find_placeholder(old, new)
     if line is not None:
         raise PatchError(
@@ -165,11 +161,7 @@ class HunkBuilder:
         return has_all and (line == _SIGNATURE or line[:1] not in {" ", "+", "-", "\\"})
 
     def read(self, line: str, number: int) -> None:
-        """Parse a line of the body.
-
-        Raises:
-            PatchError: It does not start with ' ', '+' or '-'.
-        """
+        """Parse a line of the body."""
         if line.startswith("\\"):
             if self.body:
                 self.no_end.add(self.body[-1][0])

@@ -73,10 +73,8 @@ class Scope:
 def place_hunks(text: str, hunks: Sequence[PatchHunk], *, literal: bool) -> tuple[str, MatchLevel]:
     """Return a text with hunks applied, and the most tolerant match level that was needed.
 
-    Args:
-        text: The current text.
-        hunks: The changes; all of them refer to this text, not to each other's result.
-        literal: Line endings and line numbers are exact, as in diffs written by programs.
+    All hunks refer to this text, not to each other's result. If `literal`, their line endings and
+    line numbers are exact, as in diffs written by programs.
 
     Raises:
         PatchError: A hunk has no match, or several; the message says which hunk.
@@ -104,23 +102,14 @@ class Placement:
         self.placed: list[PlacedHunk] = []
 
     def place(self, hunk: PatchHunk) -> None:
-        """Find the place of a hunk.
-
-        Raises:
-            PatchError: It has no match, or several.
-            EditError: Its new lines do not fit the indentation of the match.
-        """
+        """Find the place of a hunk."""
         placed = self._match(hunk) if hunk.old else self._insert(hunk)
         if self._document.text[placed.start : placed.end] == placed.new:
             raise PatchError(f"Nothing would change: {excerpt(hunk.new_text)}")
         self.placed.append(placed)
 
     def content(self) -> str:
-        """Return the text with every hunk applied.
-
-        Raises:
-            PatchError: Two hunks change the same lines.
-        """
+        """Return the text with every hunk applied."""
         pieces: list[str] = []
         at = 0
         for each in sorted(self.placed, key=lambda each: (each.start, each.end)):
@@ -178,11 +167,7 @@ class Placement:
         return PlacedHunk(at, at, new, MatchLevel.EXACT)
 
     def _choose(self, hunk: PatchHunk, found: Matches) -> Match:
-        """Return the one match that the hunk refers to.
-
-        Raises:
-            PatchError: No match fits the hunk's anchors, or several do.
-        """
+        """Return the one match that the hunk refers to."""
         matches = self._filter_at_end(hunk, found.matches)
         if self._literal:
             filters = (self._filter_by_line, self._filter_by_heading, self._filter_after_last)
@@ -202,11 +187,7 @@ class Placement:
         )
 
     def _filter_at_end(self, hunk: PatchHunk, matches: Sequence[Match]) -> Sequence[Match]:
-        """Return the matches at the end of the text, if the hunk says that it is there.
-
-        Raises:
-            PatchError: A line without a line ending would not be the last one.
-        """
+        """Return the matches at the end of the text, if the hunk says that it is there."""
         if not hunk.at_end and hunk.old_ends and hunk.new_ends:
             return matches
         size = len(self._document.text)
@@ -222,9 +203,6 @@ class Placement:
         """Return the matches where the lines after `@@` point to.
 
         An anchor may enclose the change, or just be above it, like git's hunk headings.
-
-        Raises:
-            PatchError: All matches are elsewhere.
         """
         scopes = find_scopes(self._document, hunk.anchors) if hunk.anchors else []
         if not scopes:

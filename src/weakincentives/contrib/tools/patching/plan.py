@@ -97,11 +97,7 @@ def _resolve_paths(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch
 
 
 def _merge_by_file(patches: Iterable[FilePatch]) -> list[FilePatch]:
-    """Return the patches with those of the same file merged.
-
-    Raises:
-        PatchError: Two patches of one file contradict each other.
-    """
+    """Return the patches with those of the same file merged."""
     merged: dict[str, FilePatch] = {}
     for patch in patches:
         known = merged.get(patch.path)

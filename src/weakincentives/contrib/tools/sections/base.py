@@ -56,10 +56,7 @@ _NEW_GUIDANCE = """\
 def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
     """Return the guidance for a workspace that is used through our tools.
 
-    Args:
-        dialect: The tools on offer.
-        reports: The mounts.
-        is_new: Whether the workspace starts with nothing but the mounts.
+    If it `is_new`, it starts with nothing but the mounts.
     """
     rules = (_TOOL_GUIDANCE, _NEW_GUIDANCE) if is_new else (_TOOL_GUIDANCE,)
     paragraphs = [
@@ -438,11 +435,7 @@ def check_session(title: str, session: Session | None, context: ToolContext) -> 
 
 
 def _check_roots(owner: str, roots: object) -> None:
-    """Check that `allowed_host_roots` is None or a sequence of paths.
-
-    Raises:
-        PromptError: It is not.
-    """
+    """Check that `allowed_host_roots` is None or a sequence of paths."""
     if roots is not None:
         for root in check_items(owner, "allowed_host_roots", roots, object):
             check_argument(owner, "each of allowed_host_roots", root, (str, os.PathLike))

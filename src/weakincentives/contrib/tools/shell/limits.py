@@ -33,11 +33,7 @@ class ShellLimits:
     default_seconds: float = 30
 
     def check_program(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a program with its arguments, if it is within the limits.
-
-        Raises:
-            ToolValidationError: It is too long, or not ASCII.
-        """
+        """Return a program with its arguments, if it is within the limits."""
         length = sum(map(len, command))
         if length > self.max_command_length:
             raise ToolValidationError(
@@ -52,11 +48,7 @@ class ShellLimits:
         return command
 
     def check_seconds(self, seconds: float | None) -> float:
-        """Return the time limit of a program, if it is within the limits.
-
-        Raises:
-            ToolValidationError: It is shorter than a second, or too long.
-        """
+        """Return the time limit of a program, if it is within the limits."""
         if seconds is None:
             return min(self.default_seconds, self.max_seconds)
         # a short limit of the user's must not make every value invalid
@@ -67,11 +59,7 @@ class ShellLimits:
         return seconds
 
     def check_script(self, script: str) -> tuple[str, ...]:
-        """Return the program that runs a command line in bash, or in sh if there is no bash.
-
-        Raises:
-            ToolValidationError: The command line is too long.
-        """
+        """Return the program that runs a command line in bash, or in sh if there is no bash."""
         if len(script) > self.max_script_length:
             raise ToolValidationError(
                 f"Command has {len(script)} characters; the limit is {self.max_script_length}."

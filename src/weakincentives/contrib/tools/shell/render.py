@@ -33,10 +33,7 @@ Streams: TypeAlias = Mapping[str, Output]
 def render_result(result: ExecResult, spool: OutputSpool | None, context: HandlerContext) -> str:
     """Return how a command ended and what it printed; keep what is too long in a file.
 
-    Args:
-        result: The result of the command.
-        spool: The whole output; None if it was not captured.
-        context: The context of the call.
+    Without a `spool`, the output was not captured.
     """
     parts = [render_exit(result)]
     if spool is None:
@@ -99,11 +96,7 @@ def command_result(
 ) -> ToolResult[ResultT]:
     """Return the result of a call, and for those who watch the run how the command ended.
 
-    Args:
-        text: The text for the model.
-        result: The result of the command.
-        context: The context of the call.
-        spool: The output in the order in which it was printed, if it is known.
+    `spool` has the output in the order in which it was printed, if that is known.
     """
     both = b"\n".join(filter(None, (result.out.data, result.err.data)))
     tail = spool.tail if spool is not None and spool.tail else both
