@@ -8,12 +8,7 @@ from weakincentives.contrib.review.git import CommitError
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.original import ApplyInterruptedError, Interrupted, recover
-from weakincentives.contrib.review.records import (
-    CopyError,
-    CopyInUseError,
-    WorkingCopy,
-    open_copy,
-)
+from weakincentives.contrib.review.records import CopyError, CopyInUseError, WorkingCopy, open_copy
 from weakincentives.contrib.review.review import Review
 from weakincentives.contrib.review.views import Version
 from weakincentives.history import Kept, Recovery

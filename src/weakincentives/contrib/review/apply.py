@@ -167,17 +167,10 @@ class ApplyHistory:
         *,
         kind: Literal["apply", "undo"] = "apply",
     ) -> Applied:
-        """Execute all edits of a plan or none.
+        """Execute all edits of a plan or none, for the apply `number` or for its undo.
 
-        Args:
-            plan: The edits.
-            number: Which apply it is, or undoes.
-            attributes: The extended attributes of files that are created again.
-            kind: Whether it is an apply, or the undo of one.
-
-        Raises:
-            ConflictError: A path changed meanwhile; everything was rolled back except for
-                concurrent saves.
+        A ConflictError says that a path changed meanwhile; then everything was rolled back except
+        for concurrent saves.
         """
         request = ChangeRequest(
             plan.edits,

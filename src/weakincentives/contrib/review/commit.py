@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weakincentives.contrib.review.apply import Applied, CommitSource
-from weakincentives.contrib.review.git import (
-    GITLINK,
-    CommitError,
-    GitRepository,
-    find_repository,
-)
+from weakincentives.contrib.review.git import GITLINK, CommitError, GitRepository, find_repository
 from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import merge_content
 from weakincentives.contrib.review.records import GitEntry, IndexChange
@@ -269,11 +264,7 @@ class _CommitTree:
         return self._repository.run(*arguments, data=message.encode()).decode().strip()
 
     def merge_staged(self, index: GitRepository) -> dict[str, GitEntry | None]:
-        """Return the new entries of the user's `index`, with what is staged there.
-
-        Raises:
-            CommitError: They overlap with the changes.
-        """
+        """Return the new entries of the user's `index`, with what is staged there."""
         staged = index.entries()
         found: dict[str, GitEntry | None] = {}
         refused: list[str] = []

@@ -283,9 +283,6 @@ def select_changes(
     """Return the changes at and below `paths`, and the new directories that they need.
 
     Selecting one name of a rename selects all names of its group.
-
-    Raises:
-        ValueError: Nothing was changed at one of the paths.
     """
     if paths is None:
         return list(changes)

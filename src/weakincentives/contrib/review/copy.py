@@ -11,8 +11,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -80,17 +88,7 @@ class Scan:
     ) -> None:
         """List everything in `source`, the files of the directory `root`.
 
-        Args:
-            source: The files.
-            exclude: Globs of paths to leave out.
-            max_files: Limit of files, links and directories.
-            max_bytes: Limit of the total size of the files.
-            root: The directory.
-            host: The filesystem of the source, if it is that directory as it is now.
-
-        Raises:
-            LimitExceededError: The directory is too large.
-            OSError: It cannot be listed.
+        `host` is the filesystem of the source, if it is that directory as it is now.
         """
         self.source: Side = source
         self.host: HostFilesystem | None = host
@@ -261,19 +259,23 @@ def working_copy(
     globs = tuple(exclude)
     with open_original(source, read_only=True) as opened:
         opened.ensure_not_interrupted()
-    with HostFilesystem(source) as files, ExitStack() as stack:
-        if gc.isenabled():  # thousands of new objects would set it off, and all stay
-            gc.disable()
-            stack.callback(gc.enable)
+    with HostFilesystem(source) as files, _paused_collection():
         scan = Scan(Side(files), globs, max_files, max_bytes, source, files)
-        target = _create_place(place, source, globs)
-        try:
-            return _create_copy(
-                scan, target, ProgressMeter(progress, len(scan.entries), scan.total_bytes)
-            )
-        except BaseException:
-            remove_copy(target)
-            raise
+        meter = ProgressMeter(progress, len(scan.entries), scan.total_bytes)
+        with _place(place, source, globs) as target:
+            return _create_copy(scan, target, meter)
+
+
+@contextmanager
+def _paused_collection() -> Generator[None]:
+    """Collect no garbage: thousands of new objects would set it off, and all stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def copy_of_states(
@@ -300,17 +302,13 @@ def copy_of_states(
         raise os_error(errno.ENOTDIR, str(source))
     globs = tuple(exclude)
     before = before.without_rights()
-    target = _create_place(place, source, globs)
-    try:
+    with _place(place, source, globs) as target:
         with HostFilesystem(source, read_only=True) as now:
             complete = Side(CompletedFilesystem(before, now))
             scan = Scan(complete, globs, sys.maxsize, sys.maxsize, source)
             copy = _create_copy(scan, target, ProgressMeter(None, 0, 0))
         with records.open_files(copy) as files:
             return copy, _restore_changes(before, after, files)
-    except BaseException:
-        remove_copy(target)
-        raise
 
 
 def _create_copy(scan: Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:
@@ -351,6 +349,19 @@ def _restore_changes(
         for each in reversed(kept):
             tree.set_mode(each.path, each.permissions)
     return [SkippedEntry(path, "not a regular file") for path in sorted(specials)]
+
+
+@contextmanager
+def _place(
+    place: str | os.PathLike[str] | None, source: Path, exclude: tuple[str, ...]
+) -> Generator[Path]:
+    """Create a place for the copy; after an error it is removed with what is in it."""
+    target = _create_place(place, source, exclude)
+    try:
+        yield target
+    except BaseException:
+        remove_copy(target)
+        raise
 
 
 def _create_place(

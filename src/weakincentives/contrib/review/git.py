@@ -52,16 +52,9 @@ _VARIABLES: Mapping[str, str] = {
 # set by git for its hooks and aliases; they would lead to another repository or index
 _LOCAL_VARIABLES = frozenset(
     {
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_PREFIX",
-        "GIT_COMMON_DIR",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_NAMESPACE",
-        "GIT_SHALLOW_FILE",
-        "GIT_GRAFT_FILE",
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
+        *("GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
     }
 )
 _COUNT = "GIT_CONFIG_COUNT"
@@ -170,11 +163,7 @@ class GitRepository:
     runner: GitRunner
 
     def run(self, *arguments: str, data: bytes = b"", codes: Sequence[int] = (0,)) -> bytes:
-        """Run git at the top of the working tree; return what it prints.
-
-        Raises:
-            CommitError: It exits with none of `codes`, or does not end.
-        """
+        """Run git at the top of the working tree; return what it prints."""
         seconds = _SIGNING_SECONDS if "-S" in arguments else _SECONDS
         runner = replace(self.runner, directory=self.top, seconds=seconds)
         return runner.run(*arguments, data=data, codes=codes)
@@ -197,11 +186,7 @@ class GitRepository:
 
     @contextmanager
     def locked_index(self) -> Generator["GitRepository", None, None]:
-        """Change a copy of the user's index under git's own lock; it replaces the index at the end.
-
-        Raises:
-            CommitError: Another git command has the lock.
-        """
+        """Change a copy of the user's index under git's own lock; it replaces it at the end."""
         index, lock = self.git_dir / "index", self.git_dir / "index.lock"
         try:
             target = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -241,11 +226,7 @@ class GitRepository:
         )
 
     def entries(self, commit: str = "") -> dict[str, GitEntry]:
-        """Return the entries of a commit, or of the index, by path.
-
-        Raises:
-            CommitError: A path has a merge conflict.
-        """
+        """Return the entries of a commit, or of the index, by path."""
         command = ("ls-tree", "-r", "--full-tree", commit) if commit else ("ls-files", "--stage")
         found: dict[str, GitEntry] = {}
         for line in self.run(*command, "-z").split(b"\0")[:-1]:
@@ -315,11 +296,7 @@ class GitRepository:
                 )
 
     def signing_options(self) -> list[str]:
-        """Return the options to sign a commit, if the user signs all of them.
-
-        Raises:
-            CommitError: The repository's own configuration names the program.
-        """
+        """Return the options to sign a commit, if the user signs all of them."""
         if self.setting("commit.gpgSign").lower() not in {"true", "yes", "on", "1"}:
             return []
         own = next((each for each in self._own_settings() if _SIGNING_PROGRAM.match(each)), None)
@@ -383,11 +360,7 @@ class GitRepository:
 
 
 def find_repository(original: Path) -> GitRepository | None:
-    """Return the repository whose working tree a directory belongs to, if there is one.
-
-    Raises:
-        CommitError: Git does not end.
-    """
+    """Return the repository whose working tree a directory belongs to, if there is one."""
     program = find_program("git", (original,))
     if program is None:
         return None

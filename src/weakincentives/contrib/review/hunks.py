@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from weakincentives.contrib.review.merge import LineEdit, apply_line_edits, line_edits
 from weakincentives.contrib.review.views import Version
 from weakincentives.filesystem import Diff
 from weakincentives.filesystem.diff import Block, changed_blocks, group_blocks, hunks, split_lines
@@ -23,8 +24,8 @@ class Hunk:
     """The lines in unified diff format, with a header and some lines of context."""
     blocks: tuple[Block, ...]
     """The changed lines in the old and the new file."""
-    replacement: tuple[int, int, tuple[bytes, ...]] | None = None
-    """What an edited hunk does: the old lines from one index up to another become these."""
+    replacement: LineEdit | None = None
+    """What an edited hunk does."""
 
     def __str__(self) -> str:
         """Return the path and the lines that it replaces."""
@@ -54,11 +55,7 @@ class HunkSource:
         return tuple(each for each in found if set(hunk.blocks).issuperset(each.blocks))
 
     def edit(self, hunk: Hunk, content: bytes) -> Hunk | None:
-        """Return a hunk with an edited `content`; None if that changes nothing.
-
-        Raises:
-            ValueError: Lines of the old file are not as they were, or the hunk is outdated.
-        """
+        """Return a hunk with an edited `content`; None if that changes nothing."""
         texts = self._texts(hunk.path)
         if texts is None:
             raise _outdated_error(hunk.path)
@@ -81,11 +78,7 @@ class HunkSource:
         )
 
     def select(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
-        """Return the files with only the chosen hunks; not those of which all are chosen.
-
-        Raises:
-            ValueError: A hunk is not one of this diff.
-        """
+        """Return the files with only the chosen hunks; not those of which all are chosen."""
         contents: dict[str, Version] = {}
         for path in sorted({each.path for each in chosen}):
             texts, change = self._texts(path), self._changes.get(path)
@@ -115,30 +108,16 @@ def find_hunks(
 
 
 def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
-    """Return the `old` content with the `chosen` hunks.
-
-    Raises:
-        ValueError: A hunk is not one of these changes.
-    """
+    """Return the `old` content with the `chosen` hunks."""
     before, after = split_lines(old), split_lines(new)
     known = set(changed_blocks(before, after))
-    pieces: set[tuple[int, int, tuple[bytes, ...]]] = set()
+    edits: set[LineEdit] = set()
     for hunk in chosen:
         if not known.issuperset(hunk.blocks):
             raise _outdated_error(hunk.path)
-        if hunk.replacement is not None:
-            pieces.add(hunk.replacement)
-            continue
-        pieces |= {
-            (each.start, each.stop, tuple(after[each.new_start : each.new_stop]))
-            for each in hunk.blocks
-        }
-    lines: list[bytes] = []
-    at = 0
-    for start, stop, new_lines in sorted(pieces):
-        lines += [*before[at:start], *new_lines]
-        at = stop
-    return b"".join(lines + before[at:])
+        edited = hunk.replacement
+        edits |= line_edits(hunk.blocks, after) if edited is None else {edited}
+    return apply_line_edits(before, sorted(edits))
 
 
 def _old_range(content: bytes) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Three-way merge of text files that changed on both sides in different places."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from weakincentives.contrib.review.views import Version
@@ -10,6 +11,8 @@ from weakincentives.posix import display_path
 
 Versions: TypeAlias = tuple[Version, Version, Version]
 """A file in the common base, in the copy and in the original."""
+LineEdit: TypeAlias = tuple[int, int, tuple[bytes, ...]]
+"""The old lines from one index up to another, and the lines that they become."""
 
 MAX_BYTES = 16 * 1024 * 1024
 """The size of a file that is merged."""
@@ -74,21 +77,26 @@ def merge_content(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     if any(b"\0" in each for each in (base, ours, theirs)):
         return None
     old, left, right = map(split_lines, (base, ours, theirs))
-    edits = _edits(changed_blocks(old, left), left) | _edits(changed_blocks(old, right), right)
-    merged: list[bytes] = []
-    at = -1  # no edit ends here, so that one at the very beginning is not adjacent
-    for start, stop, lines in sorted(edits):
-        if start <= at:
-            return None
-        merged += old[max(at, 0) : start] + list(lines)
-        at = stop
-    return b"".join(merged + old[max(at, 0) :])
+    ours_and_theirs = line_edits(changed_blocks(old, left), left)
+    ours_and_theirs |= line_edits(changed_blocks(old, right), right)
+    edits = sorted(ours_and_theirs)
+    is_clean = all(before[1] < after[0] for before, after in pairwise(edits))
+    return apply_line_edits(old, edits) if is_clean else None
 
 
-def _edits(
-    blocks: Sequence[Block], new: Sequence[bytes]
-) -> set[tuple[int, int, tuple[bytes, ...]]]:
+def line_edits(blocks: Iterable[Block], new: Sequence[bytes]) -> set[LineEdit]:
+    """Return what changed blocks do."""
     return {(each.start, each.stop, tuple(new[each.new_start : each.new_stop])) for each in blocks}
+
+
+def apply_line_edits(old: Sequence[bytes], edits: Iterable[LineEdit]) -> bytes:
+    """Return the content that edits in order make of lines."""
+    lines: list[bytes] = []
+    at = 0
+    for start, stop, new_lines in edits:
+        lines += [*old[at:start], *new_lines]
+        at = stop
+    return b"".join([*lines, *old[at:]])
 
 
 def _merge_permissions(base: int, ours: int, theirs: int) -> int | None:

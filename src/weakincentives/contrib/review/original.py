@@ -149,9 +149,6 @@ def open_original(path: Path, *, read_only: bool = False) -> Generator[Original,
     """Open and lock the original; several processes may have it open `read_only`.
 
     Opening changes nothing.
-
-    Raises:
-        CopyError: Another process is applying changes to it.
     """
     with closing(RootedDirectory(path)) as directory:
         original = Original(path, directory, read_only)
@@ -218,9 +215,6 @@ class Look:
         """Return the state of a path with its real permissions; a file is read.
 
         A file that is not readable has no blob id in a read-only look.
-
-        Raises:
-            PermissionError: Its directory is not accessible.
         """
         self._make_accessible(path)
         found = self._tree.stat(path) if self._is_read_only else None

@@ -189,11 +189,7 @@ def is_copy(place: Path) -> bool:
 
 
 def read_record(place: Path) -> RunRecord:
-    """Return the record at `place`.
-
-    Raises:
-        CopyError: There is none, or it is damaged.
-    """
+    """Return the record at `place`."""
     try:
         # a link is not ours: we write regular files
         record = decode(read_regular(record_path(place), _MAX_RECORD), RunRecord)

@@ -1,8 +1,9 @@
 """Removal of working copies: all of one at once, and only where nobody works in it."""
 
 import logging
+import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +13,8 @@ from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.gitstore import Repository
-from weakincentives.history import (
-    LiveTree,
-    has_writer_at,
-    read_attributes,
-    user_attributes,
-)
-from weakincentives.posix import (
-    RootedDirectory,
-    display_path,
-    fault_point,
-    open_directory,
-    remove,
-)
+from weakincentives.history import LiveTree, has_writer_at, read_attributes, user_attributes
+from weakincentives.posix import RootedDirectory, display_path, fault_point, open_directory, remove
 from weakincentives.runtime.timeline import has_steps
 
 _ASIDE = "aside"  # the files of a copy that is about to be removed
@@ -37,7 +27,9 @@ def find_attributes(root: Path) -> frozenset[str]:
 
     At first none has, and no snapshot has them: they are lost with the copy.
     """
-    return _find_marked(root, has_leases=False)
+    return frozenset(
+        path for tree, path, _ in _walk(root) if user_attributes(read_attributes(tree, path))
+    )
 
 
 def remove_unused(
@@ -50,20 +42,14 @@ def remove_unused(
     """Remove the files of a copy if they are as they were seen and no program works with them.
 
     The last look comes after the copy has left its path: what is saved by its path then is seen,
-    or fails. A program that has a file open for writing could save in it later.
-
-    Args:
-        copy: The copy.
-        files: Its files.
-        seen: Their last state.
-        attributes: The files that had extended attributes then.
-
-    Raises:
-        CopyInUseError: Something was saved since, or is open for writing.
+    or fails. A program that has a file open for writing could save in it later. `seen` is the last
+    state of `files`, and `attributes` are those that had extended attributes then.
     """
     with set_aside(copy.place) as aside:
         fault_point("copy.aside")
-        marked = _find_marked(aside, has_leases=_has_leases(copy.place)) - attributes
+        if _has_leases(copy.place):
+            _ensure_not_open(aside)
+        marked = find_attributes(aside) - attributes
         files.invalidate()
         now = files.snapshot(tag="before removal")
         for path in files.compare(seen, now):
@@ -95,23 +81,17 @@ def take_back(place: Path) -> None:
             aside.rename(records.workspace_path(place))
 
 
-def _find_marked(root: Path, *, has_leases: bool) -> frozenset[str]:
-    """Return the entries with extended attributes; where there are leases, look for writers too.
+def _ensure_not_open(root: Path) -> None:
+    """Check that no program has a file open for writing; only leases of the kernel show that."""
+    for tree, path, found in _walk(root):
+        if stat.S_ISREG(found.st_mode) and has_writer_at(tree.open_parent(path)):
+            raise records.CopyInUseError(f"a program has {display_path(path)} open for writing")
 
-    Raises:
-        CopyInUseError: A program has a file open for writing.
-    """
-    marked: set[str] = set()
+
+def _walk(root: Path) -> Iterator[tuple[LiveTree, str, os.stat_result]]:
     with closing(RootedDirectory(root)) as opened, closing(LiveTree(opened)) as tree:
         for name, _ in tree.names(""):
-            for path, found in tree.walk(name):
-                is_file = has_leases and stat.S_ISREG(found.st_mode)
-                if is_file and has_writer_at(tree.open_parent(path)):
-                    fact = f"a program has {display_path(path)} open for writing"
-                    raise records.CopyInUseError(fact)
-                if user_attributes(read_attributes(tree, path)):
-                    marked.add(path)
-    return frozenset(marked)
+            yield from ((tree, path, found) for path, found in tree.walk(name))
 
 
 def _has_leases(place: Path) -> bool:

@@ -29,11 +29,7 @@ from weakincentives.contrib.review.hunks import Hunk, HunkSource
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.original import Interrupted, Original, open_original
 from weakincentives.contrib.review.removal import remove_copy, remove_unused
-from weakincentives.contrib.review.views import (
-    LayeredFilesystem,
-    ReviewFilter,
-    Sides,
-)
+from weakincentives.contrib.review.views import LayeredFilesystem, ReviewFilter, Sides, Version
 from weakincentives.filesystem import (
     Change,
     Diff,
@@ -208,25 +204,27 @@ class Review(CloseOnExit):
             plan = plan.merge() if merge else plan
             if plan.conflicts:
                 raise ConflictError(plan.explain_conflicts())
-            changes = plan.change_set.changes
-            entry = records.Application(
-                self._after,
-                paths=tuple(each.path for each in plan.edits),
-                merges=tuple(plan.merges),
-                attributes={
-                    path: dict(each) for path, each in _removed_attributes(plan).items() if each
-                },
-                accepted=tuple(each.path for each in changes),
-                contents=contents,
-                is_settled=not plan.edits,
-            )
-            number = self.applies.begin(entry) if changes else 0
-            applied = summarize(plan)
-            if plan.edits:
-                moved = _moved_attributes(plan, lambda path: self._renames.source(path))
-                applied = self.applies.carry_out(plan, number, moved)
+            applied = self._apply(plan, contents)
         self._forget_changes()
         return applied
+
+    def _apply(self, plan: Plan, contents: dict[str, Version]) -> Applied:
+        """Apply a plan without conflicts; `contents` are the files with only some hunks."""
+        removed = _removed_attributes(plan)
+        entry = records.Application(
+            self._after,
+            paths=tuple(each.path for each in plan.edits),
+            merges=tuple(plan.merges),
+            attributes={path: dict(each) for path, each in removed.items() if each},
+            accepted=tuple(each.path for each in plan.change_set.changes),
+            contents=contents,
+            is_settled=not plan.edits,
+        )
+        number = self.applies.begin(entry) if entry.accepted else 0
+        if not plan.edits:
+            return summarize(plan)
+        moved = _moved_attributes(plan, lambda path: self._renames.source(path))
+        return self.applies.carry_out(plan, number, moved)
 
     def undo(self, *, partial: bool = False, merge: bool = False) -> Applied:
         """Undo the last apply; earlier and later changes to other paths stay.
@@ -415,16 +413,10 @@ class Review(CloseOnExit):
 
     def _forget_changes(self) -> None:
         """Compute the changes again at the next look at them."""
-        for name in (
-            "diff",
-            "withheld",
-            "_accepted",
-            "_all_changes",
-            "_sides",
-            "_offered_changes",
-            "_renames",
-        ):
-            vars(self).pop(name, None)
+        kept = ("_after", "_base")
+        for name, each in vars(Review).items():
+            if isinstance(each, cached_property) and name not in kept:
+                vars(self).pop(name, None)
 
     @property
     def _hunk_source(self) -> HunkSource:

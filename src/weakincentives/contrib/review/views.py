@@ -25,11 +25,7 @@ from weakincentives.filesystem.base import Primitives, is_tool_output, open_stat
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import MountFilter
 from weakincentives.filesystem.reproducible import is_cache
-from weakincentives.posix import (
-    join,
-    os_error,
-    parents_of,
-)
+from weakincentives.posix import join, os_error, parents_of
 
 GIT = ".git"
 
@@ -164,14 +160,7 @@ class LayeredFilesystem(ReadableFilesystem):
         hides: Callable[[str], bool] | None = None,
         transform: Callable[[FileStat], FileStat] | None = None,
     ) -> None:
-        """Show `base`.
-
-        Args:
-            base: The filesystem.
-            layers: Paths that are as in another state, or are replaced files.
-            hides: Returns whether a path is hidden.
-            transform: Adapts the metadata of the base.
-        """
+        """Show `base`, with the paths in `layers` as they are there, and the others transformed."""
         super().__init__(limits=base.limits)
         self._root = base.root
         self._base = Side(base)
