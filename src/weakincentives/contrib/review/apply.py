@@ -8,12 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from weakincentives.contrib.review.conflicts import (
-    Conflict,
-    ConflictError,
-    Plan,
-    create_conflict,
-)
+from weakincentives.contrib.review.conflicts import Conflict, ConflictError, Plan, create_conflict
 from weakincentives.contrib.review.records import (
     Application,
     IndexChange,

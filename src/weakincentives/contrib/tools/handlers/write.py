@@ -12,10 +12,7 @@ from weakincentives.contrib.tools.handlers.edit import Changes, decode_text
 from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import (
-    Filesystem,
-    WriteMode,
-)
+from weakincentives.filesystem import Filesystem, WriteMode
 from weakincentives.prompt import ToolResult
 
 _MAX_COMPARED = 1024 * 1024  # bytes of the largest old file that is compared

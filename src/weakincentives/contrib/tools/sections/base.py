@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
@@ -100,6 +100,22 @@ def _describe_start(reports: Sequence[MountReport], *, is_new: bool) -> str:
     return "Your workspace contains the files to work on."
 
 
+class SectionOptions(TypedDict, total=False):
+    """The arguments that sections hand on as they are."""
+
+    children: Sequence[Section[Any]]
+    """The sections below it."""
+    enabled: Callable[..., bool] | None
+    """Returns whether the section is part of the prompt."""
+    accepts_overrides: bool
+    """Whether a stored text may replace its own."""
+
+
+def without_overrides(options: SectionOptions) -> SectionOptions:
+    """Return options with which no stored text replaces a section's own, unless they say so."""
+    return {"accepts_overrides": False, **options}
+
+
 class RecreatedSection(Section[None]):
     """A section with resources: a clone is created with the same arguments, but for the session."""
 
@@ -135,7 +151,34 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
     Bound to a session, it keeps the session's `VirtualFileSystem` up to date and rejects
     calls from other sessions; without a session it serves any. Pass a filesystem, or
     override `_create_backend` in a subclass.
+
+    Args:
+        title: The heading.
+        key: Its name in override files; derived from the title if omitted.
+        session: The session that the workspace belongs to; None serves any session.
+        filesystem: The workspace, unless the subclass creates it.
+        mounts: Files to copy from the host, now and at every reset of the session.
+        allowed_host_roots: Directories that mounts may come from; by default the current
+            directory.
+        dialect: The names and parameters of the tools.
+        settings: Limits and rules of the tools.
+        ascii_paths: Whether new names must be ASCII; overrides `settings`.
+        extra_handlers: Handlers for further requests that the dialect knows; a shell, for example.
+        projected_files: The files in the session's `VirtualFileSystem`: all, or, where listing a
+            large workspace takes too long, those that are changed.
+        snapshot_dir: The directory for the archives of `snapshots`.
+        template: A text to use instead of the guidance.
+        tools: Tools to use instead of those of the dialect; for a session, those of the suite are
+            bound to it.
+        options: See `SectionOptions`; no stored text replaces that of the section by default.
     """
+
+    _backend: Filesystem | None = None
+    _updater: ProjectionUpdater | None = None
+    _manager: SnapshotManager | None = None
+    _reports: tuple[MountReport, ...] = ()
+    _reset_error: Exception | None = None
+    _unsubscribe: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -154,34 +197,9 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
         snapshot_dir: Path | None = None,
         template: str | None = None,
         tools: Sequence[Tool[Any, Any]] | None = None,
-        children: Sequence[Section[Any]] = (),
-        enabled: Callable[..., bool] | None = None,
-        accepts_overrides: bool = False,
+        **options: Unpack[SectionOptions],
     ) -> None:
         """Set up the workspace.
-
-        Args:
-            title: The heading.
-            key: Its name in override files; derived from the title if omitted.
-            session: The session that the workspace belongs to; None serves any session.
-            filesystem: The workspace, unless the subclass creates it.
-            mounts: Files to copy from the host, now and at every reset of the session.
-            allowed_host_roots: Directories that mounts may come from; by default the current
-                directory.
-            dialect: The names and parameters of the tools.
-            settings: Limits and rules of the tools.
-            ascii_paths: Whether new names must be ASCII; overrides `settings`.
-            extra_handlers: Handlers for further requests that the dialect knows; a shell, for
-                example.
-            projected_files: The files in the session's `VirtualFileSystem`: all, or, where
-                listing a large workspace takes too long, those that are changed.
-            snapshot_dir: The directory for the archives of `snapshots`.
-            template: A text to use instead of the guidance.
-            tools: Tools to use instead of those of the dialect; for a session, those of the suite
-                are bound to it.
-            children: The sections below it.
-            enabled: Returns whether the section is part of the prompt.
-            accepts_overrides: Whether a stored text may replace its own.
 
         Raises:
             PromptError: The dialect is unknown, or an argument has the wrong type.
@@ -190,7 +208,6 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
             OSError: A mount cannot be read.
         """
         owner = type(self).__name__
-        check_argument(owner, "title", title, str)
         check_argument(owner, "key", key, str, or_none=True)
         check_argument(owner, "session", session, Session, or_none=True)
         check_argument(owner, "filesystem", filesystem, Filesystem, or_none=True)
@@ -213,12 +230,6 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
         self._extra_handlers = dict(extra_handlers or {})
         self._projected_files: ProjectedFiles = projected_files
         self._snapshot_dir = snapshot_dir
-        self._backend: Filesystem | None = None
-        self._updater: ProjectionUpdater | None = None
-        self._manager: SnapshotManager | None = None
-        self._reports: tuple[MountReport, ...] = ()
-        self._reset_error: Exception | None = None
-        self._unsubscribe: Callable[[], None] | None = None
         offered = (
             self._create_tools()
             if tools is None
@@ -232,9 +243,7 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
                 key=key,
                 template=self._render_guidance() if template is None else template,
                 tools=offered,
-                children=children,
-                enabled=enabled,
-                accepts_overrides=accepts_overrides,
+                **without_overrides(options),
             )
         except BaseException:
             self.close()

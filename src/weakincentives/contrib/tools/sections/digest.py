@@ -1,8 +1,7 @@
 """A prompt section with a digest of the workspace, and the tools to explore it for one."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from weakincentives.contrib.digest import (
     DEFAULT_DIGEST_TOKENS,
@@ -16,6 +15,7 @@ from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.sections.base import (
     FilesystemSection,
     RecreatedSection,
+    SectionOptions,
     tool_guidance,
 )
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
@@ -63,9 +63,7 @@ class WorkspaceDigestSection(RecreatedSection):
         key: Its name in override files, and the key of the digest in the session.
         placeholder: The text if there is no digest. Overrides are bound to its hash.
         tokens: Size of the digest without a model that `optimize` starts from.
-        children: The sections below it.
-        enabled: Returns whether the section is part of the prompt.
-        accepts_overrides: Whether a stored digest may replace the placeholder.
+        options: See `SectionOptions`; a stored digest may replace the placeholder by default.
     """
 
     def __init__(
@@ -76,22 +74,14 @@ class WorkspaceDigestSection(RecreatedSection):
         key: str = DIGEST_KEY,
         placeholder: str = _PLACEHOLDER,
         tokens: int = DEFAULT_DIGEST_TOKENS,
-        children: Sequence[Section[Any]] = (),
-        enabled: Callable[..., bool] | None = None,
-        accepts_overrides: bool = True,
+        **options: Unpack[SectionOptions],
     ) -> None:
         """Show the digest of a session.
 
         Raises:
             PromptError: An argument has the wrong type, or `tokens` is less than 200.
         """
-        super().__init__(
-            title=title,
-            key=key,
-            children=children,
-            enabled=enabled,
-            accepts_overrides=accepts_overrides,
-        )
+        super().__init__(title=title, key=key, **options)
         owner = type(self).__name__
         check_argument(owner, "session", session, Session, or_none=True)
         check_argument(owner, "placeholder", placeholder, str)

@@ -1,16 +1,20 @@
 """Sections with one tool, which evaluates Python code over the files of the prompt's workspace."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from weakincentives.contrib import evaluation
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_tools
-from weakincentives.contrib.tools.sections.base import RecreatedSection, check_session
+from weakincentives.contrib.tools.sections.base import (
+    RecreatedSection,
+    SectionOptions,
+    check_session,
+    without_overrides,
+)
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import MarkdownSection, Section, ToolContext
+from weakincentives.prompt import MarkdownSection, ToolContext
 from weakincentives.prompt.validation import check_argument
 from weakincentives.runtime.session import Session
 
@@ -36,9 +40,7 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         dialect: The name and parameters of the tool.
         settings: Rules of the tools.
         template: A text to use instead of the guidance.
-        children: The sections below it.
-        enabled: Returns whether the section is part of the prompt.
-        accepts_overrides: Whether a stored text may replace its own.
+        options: See `SectionOptions`; no stored text replaces that of the section by default.
     """
 
     _own: VfsToolsSection | None = None
@@ -54,9 +56,7 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
         dialect: DialectName = "wink",
         settings: ToolSettings = DEFAULT_SETTINGS,
         template: str | None = None,
-        children: Sequence[Section[Any]] = (),
-        enabled: Callable[..., bool] | None = None,
-        accepts_overrides: bool = False,
+        **options: Unpack[SectionOptions],
     ) -> None:
         """Set up the section.
 
@@ -79,9 +79,7 @@ class EvaluationSection(RecreatedSection, MarkdownSection[None]):
             key=key,
             template=guidance if template is None else template,
             tools=tools,
-            children=children,
-            enabled=enabled,
-            accepts_overrides=accepts_overrides,
+            **without_overrides(options),
         )
 
     @property

@@ -46,7 +46,9 @@ class HostWorkspaceSection(FilesystemSection):
     @property
     def filesystem(self) -> HostFilesystem:
         """The workspace."""
-        return _ensure_host(super().filesystem)
+        if self._backend is None:
+            self._open()
+        return self._host
 
     @property
     def _is_temporary(self) -> bool:
@@ -63,19 +65,15 @@ class HostWorkspaceSection(FilesystemSection):
 
     def _create_backend(self) -> Filesystem:
         root = self._root or tempfile.mkdtemp(prefix="wink-workspace-")
-        return HostFilesystem(root, read_only=self._read_only, limits=self._limits)
+        self._host = HostFilesystem(root, read_only=self._read_only, limits=self._limits)
+        return self._host
 
     def _discard(self, backend: Filesystem) -> None:
         if self._root is None:
-            _ensure_host(backend).cleanup()
+            self._host.cleanup()
         super()._discard(backend)
         if self._root is None:
             shutil.rmtree(backend.root, ignore_errors=True)
-
-
-def _ensure_host(filesystem: Filesystem) -> HostFilesystem:
-    assert isinstance(filesystem, HostFilesystem)  # `_create_backend` returned it
-    return filesystem
 
 
 class ClaudeAgentWorkspaceSection(HostWorkspaceSection):

@@ -1,11 +1,12 @@
 """A prompt section with the project's own instructions, and those of the user."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Unpack
 
 from weakincentives.contrib.digest import InstructionFile, ProjectInstructions
 from weakincentives.contrib.digest.budget import quote_path
-from weakincentives.prompt import MarkdownSection, Section, quote_data
+from weakincentives.contrib.tools.sections.base import SectionOptions, without_overrides
+from weakincentives.prompt import MarkdownSection, quote_data
 
 _TAG = "project-instructions"
 _USER_TAG = "user-instructions"
@@ -32,8 +33,7 @@ class ProjectInstructionsSection(MarkdownSection[None]):
         user: InstructionFile | None = None,
         title: str = "Project instructions",
         key: str = "project-instructions",
-        children: Sequence[Section[Any]] = (),
-        enabled: Callable[..., bool] | None = None,
+        **options: Unpack[SectionOptions],
     ) -> None:
         """Show instructions.
 
@@ -42,19 +42,12 @@ class ProjectInstructionsSection(MarkdownSection[None]):
             user: Those of the user, for every project.
             title: The heading.
             key: Its name among its siblings.
-            children: The sections below it.
-            enabled: Returns whether the section is part of the prompt; by default it is if there
-                are any instructions.
+            options: See `SectionOptions`; no stored text replaces that of the section by default.
         """
         text = "\n\n".join(_paragraphs(instructions, user))
-        super().__init__(
-            title=title,
-            key=key,
-            template=text.replace("$", "$$") or "There are none.",
-            children=children,
-            enabled=enabled or (lambda: bool(text)),
-            accepts_overrides=False,
-        )
+        options.setdefault("enabled", lambda: bool(text))
+        template = text.replace("$", "$$") or "There are none."
+        super().__init__(title=title, key=key, template=template, **without_overrides(options))
 
 
 def _paragraphs(instructions: ProjectInstructions, user: InstructionFile | None) -> Iterator[str]:

@@ -30,13 +30,14 @@ class VfsToolsSection(FilesystemSection):
     @property
     def filesystem(self) -> InMemoryFilesystem:
         """The workspace."""
-        filesystem = super().filesystem
-        assert isinstance(filesystem, InMemoryFilesystem)  # `_create_backend` returned it
-        return filesystem
+        if self._backend is None:
+            self._open()
+        return self._memory
 
     @property
     def _is_temporary(self) -> bool:
         return True
 
     def _create_backend(self) -> Filesystem:
-        return InMemoryFilesystem(limits=self._limits)
+        self._memory = InMemoryFilesystem(limits=self._limits)
+        return self._memory

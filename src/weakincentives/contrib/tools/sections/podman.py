@@ -7,32 +7,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from weakincentives.contrib.evaluation import (
-    DEFAULT_EVAL_LIMITS,
-    EvalLimits,
-    PythonEngine,
-)
+from weakincentives.contrib.evaluation import DEFAULT_EVAL_LIMITS, EvalLimits, PythonEngine
 from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.requests import PROGRAM, ShellExecuteParams
 from weakincentives.contrib.tools.sections.base import FilesystemSection
-from weakincentives.contrib.tools.shell import (
-    DEFAULT_SHELL_LIMITS,
-    ShellLimits,
-    shell_handlers,
-)
+from weakincentives.contrib.tools.shell import DEFAULT_SHELL_LIMITS, ShellLimits, shell_handlers
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostBacked, HostFilesystem, Limits
 from weakincentives.prompt import ToolResult
 from weakincentives.prompt.validation import check_argument
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.snapshots import register_type
-from weakincentives.sandbox import (
-    BackgroundProcess,
-    ExecResult,
-    PodmanSandbox,
-    PodmanSandboxConfig,
-)
+from weakincentives.sandbox import BackgroundProcess, ExecResult, PodmanSandbox, PodmanSandboxConfig
 from weakincentives.sandbox.container import WORKSPACE, Overlay, configure
 
 _GUIDANCE = f"""\
@@ -159,10 +146,9 @@ class PodmanSandboxSection(FilesystemSection):
     def sandbox(self) -> PodmanSandbox:
         """The sandbox; its container starts with the first command."""
         if self._sandbox is None:
-            filesystem = self.filesystem  # with a remote engine this makes the sandbox
-            if isinstance(filesystem, HostFilesystem):
-                self._sandbox = PodmanSandbox(filesystem, config=self._config)
-        assert self._sandbox is not None
+            _ = self.filesystem  # with a remote engine this makes the sandbox
+        if self._sandbox is None:
+            self._sandbox = PodmanSandbox(self._host, config=self._config)
         return self._sandbox
 
     @property
@@ -235,7 +221,10 @@ class PodmanSandboxSection(FilesystemSection):
             self._sandbox = PodmanSandbox(config=self._config)
             return self._sandbox.filesystem
         self._overlay = overlay = Overlay(self._config.cache_directory)
-        return HostFilesystem(overlay.workspace, limits=self._limits, git_dir=overlay.snapshots)
+        self._host = HostFilesystem(
+            overlay.workspace, limits=self._limits, git_dir=overlay.snapshots
+        )
+        return self._host
 
     def _discard(self, backend: Filesystem) -> None:
         super()._discard(backend)

@@ -7,11 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakincentives.characters import strip_byte_escapes
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import hint
-from weakincentives.contrib.tools.requests import (
-    BashStartParams,
-    ReadFileParams,
-    ShellStartParams,
-)
+from weakincentives.contrib.tools.requests import BashStartParams, ReadFileParams, ShellStartParams
 from weakincentives.contrib.tools.shell.kept_output import KeptFile, OutputSpool
 from weakincentives.prompt import ToolResult
 from weakincentives.runtime import CommandOutcome
