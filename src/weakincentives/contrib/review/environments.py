@@ -96,7 +96,7 @@ class Relocation:
         found = _IN_PACKAGES.fullmatch(inside)
         if found is None:
             return None
-        return self._rewrite_module if found[1] == "py" else self._rewrite_lines
+        return self._rewrite_module if found[1] == "py" else self._rewrite_paths
 
     def _rewrite_script(self, path: str, text: str) -> str:
         """Let a script find the Python beside it, as uv does in relocatable environments."""
@@ -126,14 +126,14 @@ class Relocation:
 
         return _ACTIVATED.sub(relocate, text)
 
-    def _rewrite_lines(self, path: str, text: str) -> str:
+    def _rewrite_paths(self, path: str, text: str) -> str:
         """Make the lines of a `.pth` or `.egg-link` file relative to its directory."""
-        return "".join(self._rewrite_line(path, each) for each in text.splitlines(keepends=True))
-
-    def _rewrite_line(self, path: str, line: str) -> str:
-        inside = self._inside(line.rstrip()) if line.startswith("/") else None
-        end = line[len(line.rstrip()) :]
-        return line if inside is None else f"{_relative(inside, path)}{end}"
+        lines = text.splitlines(keepends=True)
+        for at, line in enumerate(lines):
+            inside = self._inside(line.rstrip())
+            if inside is not None:
+                lines[at] = _relative(inside, path) + line[len(line.rstrip()) :]
+        return "".join(lines)
 
     def _rewrite_module(self, path: str, text: str) -> str:
         """Replace paths in a module that finds the packages of an editable install."""

@@ -316,13 +316,14 @@ class GitRepository:
     def ignored_paths(self, paths: Sequence[str]) -> set[str]:
         """Return the paths that git ignores."""
         # what is below a link now would be an error; a colon at the beginning would be a pattern
-        asked = [path for path in paths if not self._is_below_link(path)]
+        asked = [
+            path
+            for path in paths
+            if not any((self.top / parent).is_symlink() for parent in parents_of(path))
+        ]
         data = b"".join(b"./" + os.fsencode(path) + b"\0" for path in asked)
         found = self.run("check-ignore", "-z", "--stdin", data=data, codes=(0, 1))
         return {os.fsdecode(path[2:]) for path in found.split(b"\0")[:-1]}
-
-    def _is_below_link(self, path: str) -> bool:
-        return any((self.top / parent).is_symlink() for parent in parents_of(path))
 
     def active_hooks(self) -> list[str]:
         """Return the hooks that `git commit` would run, and we do not."""

@@ -44,10 +44,10 @@ def merge_versions(path: str, versions: Versions) -> Merge | None:
     """Return the merge of a file, or None if it is not clean."""
     base, ours, theirs = versions
     content = merge_content(base.content, ours.content, theirs.content)
-    permissions = _merge_permissions(base.permissions, ours.permissions, theirs.permissions)
-    if content is None or permissions is None:
+    changed = {each.permissions for each in (ours, theirs)} - {base.permissions}
+    if content is None or len(changed) > 1:  # both changed the permissions, differently
         return None
-    return Merge(path, theirs, Version(content, permissions))
+    return Merge(path, theirs, Version(content, changed.pop() if changed else base.permissions))
 
 
 def find_overlaps(versions: Versions) -> tuple[tuple[int, int], ...]:
@@ -97,10 +97,3 @@ def apply_line_edits(old: Sequence[bytes], edits: Iterable[LineEdit]) -> bytes:
         lines += [*old[at:start], *new_lines]
         at = stop
     return b"".join([*lines, *old[at:]])
-
-
-def _merge_permissions(base: int, ours: int, theirs: int) -> int | None:
-    """Return the permissions of the side that changed them; None if both did, differently."""
-    if ours in {base, theirs}:
-        return theirs
-    return ours if theirs == base else None

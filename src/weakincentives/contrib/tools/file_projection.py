@@ -6,7 +6,7 @@ For a large workspace the slice may have only the files that were changed: no sc
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -133,17 +133,23 @@ def scan(
     rewritten: Set[str] | None = None,
     *,
     sniff: bool = False,
+    since: datetime | None = None,
 ) -> VirtualFileSystem:
     """Return the files of a filesystem; an unchanged file keeps its version and dates.
 
     Only the paths in `rewritten` may differ, if that is known. With `sniff`, the first bytes of
-    every new file are read, even if its name shows the encoding.
+    every new file are read, even if its name shows the encoding. With `since`, when the session
+    saw the files for the first time, only those that were changed are looked at.
     """
-    before = {file.path.segments: file for file in known.files}
-    scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
-    files = [
-        scanner.scan_file(found, before.get(_split_path(found.path))) for found in _walk(filesystem)
-    ]
+    before = {"/".join(file.path.segments): file for file in known.files}
+    now = _truncate_to_milliseconds(now)
+    scanner = _FileScanner(filesystem, now, rewritten, sniff or since is not None)
+    if since is None:
+        found = ((each, before.get(each.path)) for each in _walk(filesystem))
+    else:
+        first = _truncate_to_milliseconds(since)
+        found = _find_changed(filesystem, before, rewritten or set(), first)
+    files = [scanner.scan_file(each, file) for each, file in found]
     return VirtualFileSystem(root_path, tuple(sorted(files, key=_sort_key)))
 
 
@@ -245,31 +251,18 @@ _HASH_PREFIX = "sha256:"
 _MODIFIED_PREFIX = "modified:"
 
 
-def scan_changed(
-    filesystem: Filesystem,
-    known: VirtualFileSystem,
-    root_path: str,
-    now: datetime,
-    since: datetime,
-    rewritten: Set[str] | None = None,
-) -> VirtualFileSystem:
-    """Return the files that were changed, as they are now; the others are not looked at.
-
-    The session saw the files for the first time at `since`.
-    """
-    before = {"/".join(file.path.segments): file for file in known.files}
-    scanner = _FileScanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff=True)
-    first = _truncate_to_milliseconds(since)
-    files: list[VfsFile] = []
-    for path in {*before, *(rewritten or ())}:
+def _find_changed(
+    filesystem: Filesystem, before: Mapping[str, VfsFile], paths: Set[str], since: datetime
+) -> Iterator[tuple[FileStat, VfsFile]]:
+    """Yield the files that were changed, with their metadata before, or as they were `since`."""
+    for path in before.keys() | paths:
         try:
             found = filesystem.stat(path)
         except OSError:
             continue  # removed
         if found.is_file:
-            unchanged = VfsFile(WorkspacePath(_split_path(path)), None, 0, 1, first, first)
-            files.append(scanner.scan_file(found, before.get(path, unchanged)))
-    return VirtualFileSystem(root_path, tuple(sorted(files, key=_sort_key)))
+            unchanged = VfsFile(WorkspacePath(_split_path(path)), None, 0, 1, since, since)
+            yield found, before.get(path, unchanged)
 
 
 def _walk(filesystem: Filesystem) -> Iterator[FileEntry | FileStat]:
@@ -400,11 +393,12 @@ class ProjectionUpdater:
         self._is_closed = self._has_scanned = False
         self._open_transactions: set[Transaction] = set()
         self._unsubscribers: list[Callable[[], None]] = []
+        folds = create_reducers(self._now, self._since)
         is_new = session[VirtualFileSystem].latest() is None  # `install` then fills the slice
         session.install(
             VirtualFileSystem,
             initial=self._scan,
-            reducers=self._create_reducers(),
+            reducers={each: self._filter_events(fold) for each, fold in folds.items()},
             refresh=self._scan_after_restore,
         )
         if not is_new:
@@ -431,18 +425,14 @@ class ProjectionUpdater:
         """Return the files, compared with what was known."""
 
         def read_files() -> VirtualFileSystem:
-            before = known or VirtualFileSystem(self._root_path)
-            if self._since is not None:
-                return scan_changed(
-                    self._filesystem, before, self._root_path, self._now(), self._since, rewritten
-                )
             return scan(
                 self._filesystem,
-                before,
+                known or VirtualFileSystem(self._root_path),
                 self._root_path,
                 self._now(),
                 rewritten,
                 sniff=self._has_scanned,
+                since=self._since,
             )
 
         found, open_transactions = read_consistently(self._filesystem, read_files)
@@ -474,10 +464,6 @@ class ProjectionUpdater:
 
     def _now(self) -> datetime:
         return self._clock.now()
-
-    def _create_reducers(self) -> dict[type[Any], Reducer[VirtualFileSystem, Any]]:
-        folds = create_reducers(self._now, self._since)
-        return {kind: self._filter_events(fold) for kind, fold in folds.items()}
 
     def _filter_events(
         self, fold: Reducer[VirtualFileSystem, Any]

@@ -34,7 +34,10 @@ class LsResult:
 
     def render(self) -> str:
         """Return the directory and one line per entry."""
-        lines = [f"{each}{_size(each.size_bytes)}" for each in self.entries]
+        lines = [
+            str(each) if each.size_bytes is None else f"{each} ({each.size_bytes} bytes)"
+            for each in self.entries
+        ]
         return _lines(
             f"{display_path(self.path)}: {_count(self.entries, 'entry', 'entries')}",
             lines,
@@ -301,7 +304,3 @@ def _lines(head: str, lines: Iterable[str], *, truncated: bool) -> str:
 
 def _count(items: Sized, one: str, several: str) -> str:
     return f"{len(items)} {one if len(items) == 1 else several}"
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else f" ({size} bytes)"

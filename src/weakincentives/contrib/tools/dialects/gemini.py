@@ -1,6 +1,5 @@
 """The `gemini` dialect: the tools of Gemini CLI, with their parameter schemas and descriptions."""
 
-from dataclasses import replace
 from typing import Any
 
 from weakincentives.contrib.tools import requests
@@ -66,12 +65,7 @@ def _encode_read(request: requests.ReadFileParams) -> Any:
     return ReadLinesCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
-def _encode_glob(request: requests.GlobParams) -> Any:
-    if not shared.sets_only(request, "pattern", "path", "include_ignored"):
-        return None
-    return GlobCall(request.pattern, shared.path_or_none(request.path), not request.include_ignored)
-
-
+_NOT = {True: False, False: True}
 _GREP_FIELDS = shared.FieldMapping(
     GrepCall,
     requests.GrepParams,
@@ -83,25 +77,15 @@ _GREP_FIELDS = shared.FieldMapping(
         "no_ignore": "include_ignored",
         "max_matches_per_file": "max_per_file",
         "total_max_matches": "head_limit",
+        "case_sensitive": "ignore_case",
+        "names_only": "output_mode",
+    },
+    values={
+        "case_sensitive": _NOT,
+        "names_only": {True: "files_with_matches", False: "content"},
     },
     fits=lambda request: request.output_mode != "count" and request.type is None,
 )
-
-
-def _decode_grep(params: Any, _: object) -> requests.GrepParams:
-    mode = "files_with_matches" if params.names_only else "content"
-    found = _GREP_FIELDS.decode(params)
-    return replace(found, output_mode=mode, ignore_case=not params.case_sensitive)
-
-
-def _encode_grep(request: requests.GrepParams) -> Any:
-    call = _GREP_FIELDS.encode(request)
-    if call is None:
-        return None
-    names_only = request.output_mode == "files_with_matches"
-    return replace(call, names_only=names_only, case_sensitive=not request.ignore_case)
-
-
 _READ = f"{shared.READ_PAGES} start_line.\n{shared.FILE_FORMATS}"
 _REPLACE = f"""\
 Replace text in a file; returns a diff of the change.
@@ -156,15 +140,15 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         ),
         aliases={**_FILE_PATH, **shared.EDIT_ALIASES, "replace_all": "allow_multiple"},
     ),
-    ToolSpec(
-        name="glob",
-        description=_GLOB,
-        params=GlobCall,
-        requests=(requests.GlobParams,),
-        decode=lambda params, _: requests.GlobParams(
-            params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
+    shared.mapped(
+        "glob",
+        _GLOB,
+        shared.FieldMapping(
+            GlobCall,
+            requests.GlobParams,
+            {"dir_path": "path", "respect_git_ignore": "include_ignored"},
+            values={"respect_git_ignore": _NOT},
         ),
-        encode=_encode_glob,
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -172,8 +156,6 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         "grep_search",
         _GREP,
         _GREP_FIELDS,
-        decode=_decode_grep,
-        encode=_encode_grep,
         aliases={**_DIR_PATH, "include": "include_pattern"},
         read_only=True,
         other_names=("search_file_content",),

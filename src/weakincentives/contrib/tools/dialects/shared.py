@@ -91,6 +91,7 @@ class FieldMapping:
         fixed: The values of fields that have no parameter; by default their defaults.
         fits: Whether the tool can express a request; by default, if fields without a parameter
             have their fixed or default values.
+        values: The values of a field for those of a parameter, by parameter.
     """
 
     params: type[Any]
@@ -98,10 +99,12 @@ class FieldMapping:
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])
     fits: Callable[[Any], bool] | None = None
+    values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict[str, Any])
 
     def decode(self, params: Any, _context: object = None) -> Any:
         """Return the request for parameters; one that is left out has the request's default."""
         values = {name: getattr(params, name) for name in self._pairs()}
+        values |= {name: each[values[name]] for name, each in self.values.items()}
         given = {
             field: values[name]
             for name, field in self._pairs().items()
@@ -120,6 +123,8 @@ class FieldMapping:
             return None
         defaults = {each.name: _default(each) for each in fields(request)}
         values = {name: getattr(request, field) for name, field in pairs.items()}
+        for name, each in self.values.items():
+            values[name] = next(mine for mine, theirs in each.items() if theirs == values[name])
         return self.params(
             **{
                 name: value

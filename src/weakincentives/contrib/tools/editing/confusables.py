@@ -25,7 +25,7 @@ def fold_confusables(text: str) -> str:
     """Return `text` with confusables replaced by their ASCII forms, and composed (NFC)."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _CONFUSABLE.sub(_ascii_form, text))
+    return unicodedata.normalize("NFC", _CONFUSABLE.sub(lambda found: _ASCII_FORMS[found[0]], text))
 
 
 def indent_of(line: str) -> str:
@@ -51,10 +51,6 @@ def unfold_column(line: str, column: int) -> int | None:
     # letters composed without combining marks, as in Korean, may straddle the column
     is_boundary = left + fold_confusables(line[at:]) == fold_confusables(line)
     return at if len(left) == column and is_boundary else None
-
-
-def _ascii_form(match: re.Match[str]) -> str:
-    return _ASCII_FORMS[match[0]]
 
 
 def _letter_end(line: str, at: int) -> int:

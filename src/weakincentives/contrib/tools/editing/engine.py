@@ -176,7 +176,12 @@ def apply_edits(text: str, edits: Sequence[Edit], *, room: int | None = None) ->
             left = None if room is None else room + len(text) - len(buffer.content)
             planned = _plan_edit(buffer.content, edit, left, _MAX_REPLACEMENTS - replacements)
         except EditError as error:
-            raise _add_edit_number(error, number, len(edits)) from None
+            count = len(edits)
+            if count == 1:
+                raise
+            raise EditError(
+                f"Edit {number} of {count}: {error}\nNone of the {count} edits was applied"
+            ) from None
         buffer.replace(planned.changes)
         replacements += len(planned.changes)
         level = max(level, planned.level, key=lambda each: each.rank)
@@ -189,12 +194,6 @@ def apply_edits(text: str, edits: Sequence[Edit], *, room: int | None = None) ->
         buffer.new_spans,
         tuple(dict.fromkeys(notes)),
     )
-
-
-def _add_edit_number(error: EditError, number: int, count: int) -> EditError:
-    if count == 1:
-        return error
-    return EditError(f"Edit {number} of {count}: {error}\nNone of the {count} edits was applied")
 
 
 def _plan_edit(text: str, edit: Edit, room: int | None, max_replacements: int) -> _PlannedEdit:
@@ -302,7 +301,8 @@ def _merge_lines(
 ) -> str:
     *ended, last = found.split("\n")
     # the last piece has no ending: what follows it is outside the match
-    pieces = [*map(_split_ending, ended), (last, ending)]
+    pieces = [(each[:-1], "\r\n") if each.endswith("\r") else (each, "\n") for each in ended]
+    pieces.append((last, ending))
     lines: list[str] = []
     for number, (line, (source, is_kept)) in enumerate(
         zip(new, _map_to_old_lines(old, new), strict=True)
@@ -313,11 +313,6 @@ def _merge_lines(
             lines.append(_reindent_line(line, reindent, is_first=number == 0))
         lines.append(pieces[source][1])
     return "".join(lines[:-1])
-
-
-def _split_ending(piece: str) -> tuple[str, str]:
-    """Return a line and its ending."""
-    return (piece[:-1], "\r\n") if piece.endswith("\r") else (piece, "\n")
 
 
 def _map_to_old_lines(old: list[str], new: list[str]) -> list[tuple[int, bool]]:

@@ -331,7 +331,8 @@ _CONFUSABLES = _Folding(fold_confusables, lambda document: document.folded_lines
 
 def _searches(document: Document, query: Query) -> Iterator[tuple[MatchLevel, _Search]]:
     """Yield the searches to try, strictest first."""
-    yield MatchLevel.EXACT, lambda: _find_exact(document, query.old)
+    starts = _positions(document.text, query.old, document.start)
+    yield MatchLevel.EXACT, lambda: (Match(at, at + len(query.old)) for at in starts)
     if not document.lines:
         return
     yield MatchLevel.LINE_ENDINGS, lambda: _find_text(document, query, _NO_FOLDING)
@@ -371,11 +372,6 @@ def _positions(text: str, part: str, start: int = 0) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
-
-
-def _find_exact(document: Document, old: str) -> Iterator[Match]:
-    for at in _positions(document.text, old, document.start):
-        yield Match(at, at + len(old))
 
 
 class _FoldedText:

@@ -251,7 +251,7 @@ def _is_similar(line: str, other: str) -> bool:
 
 
 def _check_line_numbers(query: Query) -> None:
-    lines = _split_lines(query.new)
+    lines = unify_line_ends(query.new).removesuffix("\n").split("\n")
     for separator in _UNAMBIGUOUS_SEPARATORS:
         gutter = Gutter(separator)
         # lines of nothing but numbers are numbers
@@ -275,8 +275,3 @@ def _strip_new_text(gutter: Gutter, new: str) -> str:
             f"this line has none: {excerpt(plain_line)}\nLeave line numbers out of both"
         )
     return "\n".join(map(gutter.strip_line, lines)) if any(numbered) else new
-
-
-def _split_lines(text: str) -> list[str]:
-    lines = unify_line_ends(text).split("\n")
-    return lines[:-1] if len(lines) > 1 and not lines[-1] else lines

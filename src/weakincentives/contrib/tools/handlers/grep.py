@@ -122,12 +122,10 @@ def _render_match(match: GrepMatch, width: int) -> ExcerptLine:
     if len(text) >= min(width + 1, DEFAULT_LIMITS.max_line_length):  # it may be cut already
         width = min(width, _MAX_LONG_LINE)
         begin = min(max(match.match_start - width // 4, 0), len(text) - width)
-        text = _slice_line(text, begin, begin + width)
+        end = begin + width
+        head, tail = _ELLIPSIS if begin else "", _ELLIPSIS if end < len(text) else ""
+        text = f"{head}{text[begin:end]}{tail}"
     return ExcerptLine(f"{match.line_number}:{text}", match)
-
-
-def _slice_line(text: str, begin: int, end: int) -> str:
-    return (_ELLIPSIS if begin else "") + text[begin:end] + (_ELLIPSIS if end < len(text) else "")
 
 
 def fit_excerpts(lines: Iterable[ExcerptLine], room: int) -> tuple[Sequence[ExcerptLine], bool]:
@@ -173,7 +171,9 @@ def _reasons(
         yield "; no file passes the filters; check glob, type and exclude"
     alike = replace(search, pattern=_loosen(search.pattern, request.pattern))
     others = _variants(request) if _finds_any(alike, context) else ()
-    for other, fact in (*others, *_without_ignore_files(request)):
+    everywhere = replace(request, include_ignored=True)
+    ignored = (everywhere, "it matches in files that .gitignore or .ignore exclude")
+    for other, fact in (*others, *(() if request.include_ignored else (ignored,))):
         if _finds_any(rebuild(other), context):
             yield f"; {fact}" + render.hint("; use", context.dialect.format_call(other))
 
@@ -195,12 +195,6 @@ def _variants(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:
         yield replace(request, ignore_case=True), "it matches if case is ignored"
     if not request.fixed_string and _SPECIAL.search(request.pattern):
         yield replace(request, fixed_string=True), "it matches as plain text"
-
-
-def _without_ignore_files(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:
-    if not request.include_ignored:
-        other = replace(request, include_ignored=True)
-        yield other, "it matches in files that .gitignore or .ignore exclude"
 
 
 def _any_file_passes(search: Search, context: HandlerContext) -> bool:

@@ -30,7 +30,9 @@ def ls(request: requests.LsParams, context: HandlerContext) -> ToolResult[LsResu
     nothing = _explain_empty(request, path, found, entries)
     if nothing:
         return render.bounded_result(context, [nothing], LsResult(path or ".", ()))
-    ordered = sorted(entries, key=_by_size if request.sort_by == "size" else _by_name)
+    ordered = sorted(entries, key=_by_name)
+    if request.sort_by == "size":
+        ordered.sort(key=lambda entry: -(entry.size_bytes or 0))
     head = f"{render.format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
     page = ordered[request.offset : request.offset + context.settings.max_entries]
@@ -79,10 +81,6 @@ def workspace(_request: requests.WorkspaceParams, context: HandlerContext) -> To
 
 def _by_name(entry: FileEntry) -> tuple[bool, str]:
     return not entry.is_directory, entry.name
-
-
-def _by_size(entry: FileEntry) -> tuple[int, bool, str]:
-    return -(entry.size_bytes or 0), *_by_name(entry)
 
 
 def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
@@ -230,9 +228,11 @@ def _render_levels(
     end = request.offset + len(kept)
     truncated = more or end < len(lines)
     rest = replace(request, offset=end) if end < len(lines) else None
-    foot = _render_page_foot(context, rest, len(kept)) if truncated else ""
+    call = rest and context.dialect.format_call(rest)
+    shown = render.format_count(len(kept), "entry", "entries")
+    foot = f"[truncated: {shown} shown, more follow{render.hint('; to continue:', call)}]"
     value = TreeResult(path or ".", tuple(kept), truncated)
-    return render.bounded_result(context, [head, *kept], value, foot)
+    return render.bounded_result(context, [head, *kept], value, foot if truncated else "")
 
 
 def _check_page(request: requests.TreeParams) -> None:
@@ -243,11 +243,6 @@ def _check_page(request: requests.TreeParams) -> None:
     ):
         if value is not None and value < least:
             raise ToolValidationError(f"{name} must be at least {least}: {value}")
-
-
-def _render_page_foot(context: HandlerContext, rest: requests.TreeParams | None, count: int) -> str:
-    text = f"[truncated: {render.format_count(count, 'entry', 'entries')} shown, more follow"
-    return text + render.hint("; to continue:", rest and context.dialect.format_call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,10 @@ def render_text(
         last = ReadFileParams(file.path, offset=max(start.total_lines - DEFAULT_READ_LIMIT, 0))
         raise past_end_error(file, context, page, start.total_lines, "line", last)
     settings = context.settings
-    rows = _read_rows(source.content, start.offset, page.first, settings.max_line_characters)
+    width = settings.max_line_characters
+    keep = 4 * width + 4  # bytes that hold at least `width` characters
+    lines = render.read_lines(source.content, start.offset, keep)
+    rows = (_make_row(number, raw, width) for number, raw in enumerate(lines, page.first + 1))
     wanted = islice(rows, page.clamp(DEFAULT_READ_LIMIT))
     renderer = _PageRenderer(source, page, start.total_lines, context, start.total_is_exact)
     return renderer.render(_fill_page(wanted, settings.budget))
@@ -160,12 +163,6 @@ def _search_hint(context: HandlerContext) -> str:
     if dialect.encode(GrepParams("x")) is None:
         return ""
     return f"; {dialect.tool_name(GrepParams)} shows the text around a match"
-
-
-def _read_rows(content: Content, start: int, first: int, width: int) -> Iterator[_PageRow]:
-    keep = 4 * width + 4  # bytes that hold at least `width` characters
-    for number, raw in enumerate(render.read_lines(content, start, keep), first + 1):
-        yield _make_row(number, raw, width)
 
 
 def _make_row(number: int, raw: render.RawLine, width: int) -> _PageRow:

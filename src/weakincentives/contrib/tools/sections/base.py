@@ -218,7 +218,9 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
         check_argument(owner, "template", template, str, or_none=True)
         check_argument(owner, "dialect", dialect, str)
         check_argument(owner, "projected_files", projected_files, str)
-        _check_roots(owner, allowed_host_roots)
+        roots = () if allowed_host_roots is None else allowed_host_roots
+        for root in check_items(owner, "allowed_host_roots", roots, object):
+            check_argument(owner, "each of allowed_host_roots", root, (str, os.PathLike))
         if ascii_paths is not None:
             settings = replace(settings, ascii_paths=ascii_paths)
         self._session = session
@@ -368,7 +370,7 @@ class FilesystemSection(RecreatedSection, MarkdownSection[None]):
             self._updater = ProjectionUpdater(
                 self._session,
                 backend,
-                root_path=_root_path(backend),
+                root_path=backend.root if isinstance(backend, HostBacked) else "",
                 files=self._projected_files,
             )
             self._unsubscribe = self._session.bus.subscribe(SessionReset, self._on_reset)
@@ -441,14 +443,3 @@ def check_session(title: str, session: Session | None, context: ToolContext) -> 
         raise ToolValidationError(
             f"{title} belongs to another session: {session!r}; clone the section for this session"
         )
-
-
-def _check_roots(owner: str, roots: object) -> None:
-    """Check that `allowed_host_roots` is None or a sequence of paths."""
-    if roots is not None:
-        for root in check_items(owner, "allowed_host_roots", roots, object):
-            check_argument(owner, "each of allowed_host_roots", root, (str, os.PathLike))
-
-
-def _root_path(filesystem: Filesystem) -> str:
-    return filesystem.root if isinstance(filesystem, HostBacked) else ""
