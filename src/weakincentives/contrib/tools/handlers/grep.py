@@ -21,7 +21,7 @@ from weakincentives.contrib.tools.handlers.search import (
     type_globs,
 )
 from weakincentives.contrib.tools.handlers.source import open_file
-from weakincentives.contrib.tools.requests import GrepParams
+from weakincentives.contrib.tools.requests import GrepMode, GrepParams
 from weakincentives.contrib.tools.results import GrepCount, GrepResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
@@ -219,33 +219,42 @@ _MAX_CONTEXT = 100
 def grep(request: GrepParams, context: HandlerContext) -> ToolResult[GrepResult]:
     """Return the matches in the requested mode, or the reason why there are none."""
     search = build_search(request, context)
-    mode = _MODES[request.output_mode]
-    settings = context.settings
+    settings, mode = context.settings, request.output_mode
     head_limit = clamp_head_limit(
-        request.head_limit,
-        settings.max_matches if request.output_mode == "content" else settings.max_entries,
+        request.head_limit, settings.max_matches if mode == "content" else settings.max_entries
     )
-    limits = mode.limits(request, head_limit)
-    found = _collect(Hits(search, limits, context.filesystem), head_limit, mode.cost, context)
+    hits = Hits(search, _search_limits(request, head_limit), context.filesystem)
+    found = _Outcome(
+        request, search, head_limit, context, *_collect(hits, mode, head_limit, context)
+    )
     if not found.files:
-        return _render_no_matches(request, search, found, context)
-    return mode.render(_GrepOutcome(request, search, found, head_limit), context)
+        return _render_no_matches(found)
+    return _render_lines(found) if mode == "content" else _render_paths(found)
 
 
-def _render_no_matches(
-    request: GrepParams, search: Search, found: "_Collected", context: HandlerContext
-) -> ToolResult[GrepResult]:
-    """Return the result for a search without matches, with the reason if it is known."""
-    path = search.path or "."
-    value = GrepResult(request.pattern, path, request.output_mode, (), (), coverage=found.coverage)
-    if not found.timed_out:
-        text = explain_no_matches(
-            request, search, context, lambda other: build_search(other, context)
+def _search_limits(request: GrepParams, head_limit: int) -> SearchLimits:
+    if request.output_mode == "count":  # the total covers all files
+        return SearchLimits(0)
+    if request.output_mode == "files_with_matches":
+        return SearchLimits(0, 1)
+    if request.max_per_file is not None and request.max_per_file < 1:
+        raise ToolValidationError(
+            f"The number of matches per file must be at least 1: {request.max_per_file}"
         )
-        return render.bounded_result(context, [text], value)
-    value = replace(value, truncated=True, reason="time limit")
-    text = f"No matches for {request.pattern[:200]!r} in the files searched so far"
-    return render.bounded_result(context, [text], value, _time_limit_note(found.coverage))
+    return SearchLimits(head_limit + 1, request.max_per_file, head_limit + 1)
+
+
+def _render_no_matches(found: "_Outcome") -> ToolResult[GrepResult]:
+    """Return the result for a search without matches, with the reason if it is known."""
+    request, context = found.request, found.context
+    value = found.make_value((), (), truncated=None)
+    if found.timed_out:
+        text = f"No matches for {found.pattern} in the files searched so far"
+        return render.bounded_result(context, [text], value, _time_limit_note(found.coverage))
+    text = explain_no_matches(
+        request, found.search, context, lambda other: build_search(other, context)
+    )
+    return render.bounded_result(context, [text], value)
 
 
 def build_search(request: GrepParams, context: HandlerContext) -> Search:
@@ -283,37 +292,30 @@ def _normalize_glob(glob: str, path: str, context: HandlerContext) -> str:
     return f"{glob}**" if glob.endswith("/") else glob
 
 
-@dataclass(frozen=True, slots=True)
-class _Collected:
-    """Files with matches; `timed_out` if not all were searched, see `coverage`."""
-
-    files: Sequence[FileHits]
-    timed_out: bool
-    coverage: Coverage
-
-
 def _collect(
-    found: Hits, left: int, cost: Callable[[FileHits], int], context: HandlerContext
-) -> _Collected:
-    """Return files with matches until they cost more than is `left`, or time runs out."""
+    found: Hits, mode: GrepMode, left: int, context: HandlerContext
+) -> tuple[Sequence[FileHits], bool, Coverage]:
+    """Return files with matches until too many are `left` out, or time runs out."""
     files: list[FileHits] = []
-    search = found.search
+    timed_out = False
     try:
         with early_time_limit(_SEARCH_TIMEOUT):
             for each in found:
                 files.append(each)
-                left -= cost(each)
+                # in other modes than "content" no matches are kept
+                left -= len(each.matches) + (mode == "files_with_matches")
                 if left < 0:
                     break
     except TimeLimitError as error:
         if not files:
             raise TimeLimitError(f"{error}; search a smaller directory or fewer files") from None
-        return _Collected(files, timed_out=True, coverage=found.coverage)
+        timed_out = True
     except OSError as error:
-        raise access_error(context, search.path, error) from None
+        raise access_error(context, found.search.path, error) from None
     except re.error as error:  # a third-party filesystem that searches with `re`
-        raise InvalidRegexError(f"Invalid regex: {error}: {search.pattern[:200]!r}") from None
-    return _Collected(files, found.timed_out, found.coverage)
+        pattern = found.search.pattern[:200]
+        raise InvalidRegexError(f"Invalid regex: {error}: {pattern!r}") from None
+    return files, timed_out or found.timed_out, found.coverage
 
 
 def _time_limit_note(coverage: Coverage) -> str:
@@ -326,39 +328,33 @@ def _time_limit_note(coverage: Coverage) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _GrepOutcome:
-    """The outcome of a request, before it is rendered."""
+class _Outcome:
+    """The outcome of a request before it is rendered; see `coverage` if it `timed_out`."""
 
     request: GrepParams
     search: Search
-    gathered: _Collected
     head_limit: int
-
-    @property
-    def files(self) -> Sequence[FileHits]:
-        return self.gathered.files
-
-    @property
-    def timed_out(self) -> bool:
-        return self.gathered.timed_out
+    context: HandlerContext
+    files: Sequence[FileHits]
+    timed_out: bool
+    coverage: Coverage
 
     @property
     def pattern(self) -> str:
         return repr(self.request.pattern[:200])
 
+    @property
+    def room(self) -> int:
+        return render.room_for(self.context.settings.budget, _MARGIN)
+
     def make_result(
-        self,
-        context: HandlerContext,
-        head: str,
-        lines: Sequence[str],
-        value: GrepResult,
-        advice: str | None,
+        self, head: str, lines: Sequence[str], value: GrepResult, advice: str | None
     ) -> ToolResult[GrepResult]:
         """Return the result; `advice` says how to see what is not shown."""
         feet = [] if advice is None else [f"[truncated; {advice}]"]
         if self.timed_out:
-            feet.append(_time_limit_note(self.gathered.coverage))
-        return render.bounded_result(context, [head, *lines], value, "\n".join(feet))
+            feet.append(_time_limit_note(self.coverage))
+        return render.bounded_result(self.context, [head, *lines], value, "\n".join(feet))
 
     def make_value(
         self,
@@ -368,113 +364,61 @@ class _GrepOutcome:
         truncated: TruncationReason | None,
     ) -> GrepResult:
         reason = "time limit" if self.timed_out else truncated
-        matches = tuple(line.match for line in lines if line.match is not None)
-        counts = tuple(GrepCount(each.path, each.count) for each in files)
-        path, request = self.search.path or ".", self.request
         return GrepResult(
-            request.pattern,
-            path,
-            request.output_mode,
-            matches,
-            counts,
+            self.request.pattern,
+            self.search.path or ".",
+            self.request.output_mode,
+            tuple(line.match for line in lines if line.match is not None),
+            tuple(GrepCount(each.path, each.count) for each in files),
             reason is not None,
             reason,
-            self.gathered.coverage,
+            self.coverage,
         )
 
-    def truncation(self, shown: int) -> TruncationReason | None:
-        """Return why some files are not shown; None if all are."""
-        if shown == len(self.files):
-            return None
-        return "match limit" if shown == self.head_limit else "size limit"
+
+def _render_lines(found: _Outcome) -> ToolResult[GrepResult]:
+    """Return matching lines, with lines around them."""
+    request, context = found.request, found.context
+    files = list(_take_matches(found.files, found.head_limit))
+    total = sum(len(each.matches) for each in files)
+    cut = sum(len(each.matches) for each in found.files) > total
+    around = _line_context(request)
+    with early_time_limit(_CONTEXT_TIMEOUT):  # after that, matches are shown without context
+        lines, whole = fit_excerpts(_render_excerpts(files, around, context), found.room)
+    reason: TruncationReason | None = "match limit" if cut else None
+    reason = reason if whole else "size limit"
+    value = found.make_value(files, lines, truncated=reason)
+    value = replace(value, counts=_count_shown(value))
+    head = _render_head(value, found.pattern, more=value.truncated)
+    capped = [display_path(each.path) for each in files if each.more]
+    notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
+    advice = None if reason is None else _narrow_hint(request, context)
+    return found.make_result(head, [*(line.text for line in lines), *notes], value, advice)
 
 
-class _ContentMode:
-    """Mode "content": matching lines, with lines around them."""
-
-    def limits(self, request: GrepParams, head_limit: int) -> SearchLimits:
-        if request.max_per_file is not None and request.max_per_file < 1:
-            raise ToolValidationError(
-                f"The number of matches per file must be at least 1: {request.max_per_file}"
-            )
-        return SearchLimits(head_limit + 1, request.max_per_file, head_limit + 1)
-
-    def cost(self, found: FileHits) -> int:
-        return len(found.matches)
-
-    def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        files = list(_take_matches(found.files, found.head_limit))
-        total = sum(len(each.matches) for each in files)
-        cut = sum(len(each.matches) for each in found.files) > total
-        around = _line_context(found.request)
-        room = render.room_for(context.settings.budget, _MARGIN)
-        with early_time_limit(_CONTEXT_TIMEOUT):  # after that, matches are shown without context
-            lines, whole = fit_excerpts(_render_excerpts(files, around, context), room)
-        reason: TruncationReason | None = "match limit" if cut else None
-        reason = reason if whole else "size limit"
-        value = found.make_value(files, lines, truncated=reason)
-        value = replace(value, counts=_count_shown(value))
-        head = _render_head(value, found.pattern, more=value.truncated)
-        capped = [display_path(each.path) for each in files if each.more]
-        notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
-        texts = [line.text for line in lines]
-        advice = None if reason is None else _narrow_hint(found.request, context)
-        return found.make_result(context, head, [*texts, *notes], value, advice)
-
-
-class _FilesMode:
-    """Mode "files_with_matches": only paths."""
-
-    def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
-        return SearchLimits(0, 1)
-
-    def cost(self, _found: FileHits) -> int:
-        return 1
-
-    def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        lines = render.take_lines(
-            (display_path(each.path) for each in found.files[: found.head_limit]),
-            render.room_for(context.settings.budget, _MARGIN),
-        )
-        cut = found.truncation(len(lines))
-        value = found.make_value(found.files[: len(lines)], (), truncated=cut)
-        more = "at least " if found.timed_out else "more than " if value.truncated else ""
-        verb = "has" if len(lines) == 1 else "have"
-        head = f"{more}{render.format_count(len(lines), 'file')} {verb} matches for {found.pattern}"
-        advice = None if cut is None else "use a narrower pattern, path or glob"
-        return found.make_result(context, head, lines, value, advice)
-
-
-class _CountMode:
-    """Mode "count": the number of matching lines per file."""
-
-    def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
-        return SearchLimits(0)
-
-    def cost(self, _found: FileHits) -> int:
-        return 0  # the total covers all files
-
-    def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        lines = render.take_lines(
-            (f"{display_path(each.path)}:{each.count}" for each in found.files[: found.head_limit]),
-            render.room_for(context.settings.budget, _MARGIN),
-        )
+def _render_paths(found: _Outcome) -> ToolResult[GrepResult]:
+    """Return the files with matches, or the number of matching lines of each."""
+    is_count = found.request.output_mode == "count"
+    most = found.files[: found.head_limit]
+    paths = ((display_path(each.path), each.count) for each in most)
+    lines = render.take_lines(
+        (f"{path}:{count}" if is_count else path for path, count in paths), found.room
+    )
+    cut: TruncationReason | None = "match limit" if len(lines) == found.head_limit else "size limit"
+    cut = None if len(lines) == len(found.files) else cut
+    value = found.make_value(found.files[: len(lines)], (), truncated=cut)
+    more, advice = "at least " if found.timed_out else "", "use a narrower path or glob"
+    if is_count:
         total = sum(each.count for each in found.files)
-        more = "at least " if found.timed_out else ""
         verb = "matches" if total == 1 else "match"
         files = render.format_count(len(found.files), "file")
-        head = f"{more}{render.format_count(total, 'line')} in {files} {verb}"
-        cut = found.truncation(len(lines))
-        value = found.make_value(found.files[: len(lines)], (), truncated=cut)
-        advice = None if cut is None else "use a narrower path or glob"
-        return found.make_result(context, f"{head} {found.pattern}", lines, value, advice)
-
-
-_MODES: dict[str, _ContentMode | _FilesMode | _CountMode] = {
-    "content": _ContentMode(),
-    "files_with_matches": _FilesMode(),
-    "count": _CountMode(),
-}
+        head = f"{more}{render.format_count(total, 'line')} in {files} {verb} {found.pattern}"
+    else:
+        more = more or ("more than " if value.truncated else "")
+        verb = "has" if len(lines) == 1 else "have"
+        head = f"{more}{render.format_count(len(lines), 'file')} {verb} matches for {found.pattern}"
+        advice = "use a narrower pattern, path or glob"
+    return found.make_result(head, lines, value, None if cut is None else advice)
 
 
 def _line_context(request: GrepParams) -> LineContext:
