@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from weakincentives.contrib.tools.editing import suggestions
 from weakincentives.contrib.tools.editing.confusables import fold_confusables, indent_of
 from weakincentives.contrib.tools.editing.indent import Reindent
 from weakincentives.contrib.tools.editing.match import (
@@ -26,11 +27,6 @@ from weakincentives.contrib.tools.editing.match import (
     unify_line_ends,
 )
 from weakincentives.contrib.tools.editing.sanitize import check_new_text, strip_line_numbers
-from weakincentives.contrib.tools.editing.suggestions import (
-    ambiguous_error,
-    count_error,
-    not_found_error,
-)
 from weakincentives.filesystem.diff import changed_blocks
 
 Span = tuple[int, int]
@@ -210,9 +206,9 @@ def _plan_edit(text: str, edit: Edit, room: int | None, max_replacements: int) -
             f"One call can replace at most {_MAX_REPLACEMENTS}; include more surrounding text"
         )
     if not edit.replace_all and (found.more or len(found.matches) > 1):
-        raise ambiguous_error(document, query, found)
+        raise suggestions.ambiguous_error(document, query, found)
     if edit.expected not in {None, len(found.matches)}:
-        raise count_error(document, query, found, edit.expected or 0)
+        raise suggestions.count_error(document, query, found, edit.expected or 0)
     changes = _build_changes(document, found, query, room)
     if all(text[start:end] == new for start, end, new in changes):
         raise EditError(
@@ -257,7 +253,7 @@ def _find_or_raise(
         default=None,
     )
     if best is None:
-        raise not_found_error(document, query)
+        raise suggestions.not_found_error(document, query)
     return *best, (_LINE_NUMBERS_NOTE,)
 
 

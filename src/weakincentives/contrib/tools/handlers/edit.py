@@ -11,16 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.match import BOM, Document, unify_line_ends
 from weakincentives.contrib.tools.handlers import errors, render
-from weakincentives.contrib.tools.requests import (
-    CountedEditParams,
-    EditFileParams,
-    InsertTextParams,
-    WriteFileParams,
-)
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
@@ -35,11 +30,6 @@ from weakincentives.filesystem.diff import MAX_TEXT
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult
 from weakincentives.runtime import before_images
-from weakincentives.runtime.before_images import (
-    RecordingFilesystem,
-    capture_image,
-    write_entire_file,
-)
 
 T = TypeVar("T")
 _MAX_ATTEMPTS = 3
@@ -50,13 +40,15 @@ _NOT_UTF8 = (
 )
 
 
-def edit_file(request: EditFileParams, context: HandlerContext) -> ToolResult[EditFileResult]:
+def edit_file(
+    request: requests.EditFileParams, context: HandlerContext
+) -> ToolResult[EditFileResult]:
     """Replace text in a file; an empty old text creates a missing file."""
     return _apply_edits(request.file_path, _parse_edits(request), context, dry_run=request.dry_run)
 
 
 def edit_expected(
-    request: CountedEditParams, context: HandlerContext
+    request: requests.CountedEditParams, context: HandlerContext
 ) -> ToolResult[EditFileResult]:
     """Replace every occurrence of a text, if there are as many as expected."""
     if request.expected < 1:
@@ -133,7 +125,7 @@ def _read_old(context: HandlerContext, path: str, *, may_create: bool) -> bytes 
     return old
 
 
-def _parse_edits(request: EditFileParams) -> tuple[Edit, ...]:
+def _parse_edits(request: requests.EditFileParams) -> tuple[Edit, ...]:
     """Return the edits, from either form of the request."""
     single = request.old_string is not None or request.new_string is not None
     if single and request.edits:
@@ -196,7 +188,9 @@ def _render_headline(value: EditFileResult, noun: str) -> str:
     return f"{'Created' if made else 'Edited'} {name}: {lines}"
 
 
-def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResult[EditFileResult]:
+def insert_text(
+    request: requests.InsertTextParams, context: HandlerContext
+) -> ToolResult[EditFileResult]:
     """Insert text after a line, with the line endings of the file."""
     path = context.resolve_path(request.file_path)
     if not request.text:
@@ -278,7 +272,7 @@ def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
     size = render.format_count(len(data), "byte")
     text = f"{render.format_path(path)!r} is {what} ({size}) and cannot be edited"
     how = errors.format_supported_call(
-        context, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding"
+        context, requests.WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding"
     )
     raise ToolValidationError(text + render.hint("; to replace the whole file:", how))
 
@@ -290,7 +284,9 @@ class Changes:
         """Change `filesystem`."""
         self._fs = filesystem
         # a recording proxy records one file for a write, but all files for other changes
-        self._direct = None if isinstance(filesystem, RecordingFilesystem) else filesystem
+        self._direct = (
+            None if isinstance(filesystem, before_images.RecordingFilesystem) else filesystem
+        )
 
     def create(self, path: str, text: str) -> None:
         """Create a file and its missing parent directories."""
@@ -301,7 +297,7 @@ class Changes:
         if isinstance(self._direct, Rewritable):
             self._direct.replace_content(path, data, expected=expected)
         else:
-            write_entire_file(self._fs, path, data)
+            before_images.write_entire_file(self._fs, path, data)
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -317,7 +313,7 @@ class Changes:
 
     def _copy(self, source: str, destination: str) -> None:
         """Copy a file or directory to another path."""
-        image = capture_image(self._fs, source)
+        image = before_images.capture_image(self._fs, source)
         special = min((path for path, found in image.items() if found == "special"), default=None)
         if special is not None:
             raise ToolValidationError(
@@ -330,7 +326,7 @@ class Changes:
             target = destination + path[len(source) :]
             if isinstance(found, bytes):
                 self._fs.write_bytes(target, b"", mode="create")
-                write_entire_file(self._fs, target, found)
+                before_images.write_entire_file(self._fs, target, found)
             else:
                 self._fs.mkdir(target)
 
@@ -374,4 +370,6 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
 
 
 def _is_atomic(filesystem: object) -> bool:
-    return isinstance(filesystem, Rewritable) and not isinstance(filesystem, RecordingFilesystem)
+    return isinstance(filesystem, Rewritable) and not isinstance(
+        filesystem, before_images.RecordingFilesystem
+    )

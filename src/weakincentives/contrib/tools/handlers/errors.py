@@ -5,17 +5,10 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import format_path, hint, join_words
 from weakincentives.contrib.tools.handlers.suggestions import nearest_directory, similar_paths
-from weakincentives.contrib.tools.requests import (
-    ApplyPatchParams,
-    EditFileParams,
-    LsParams,
-    ReadFileParams,
-    RmParams,
-    WriteFileParams,
-)
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     FileStat,
@@ -39,7 +32,7 @@ def missing_path_error(
             f"{text}; did you mean {join_words(repr(format_path(each)) for each in near)}?"
         )
     place = nearest_directory(context, path)
-    call = context.dialect.format_call(LsParams(place or "."))
+    call = context.dialect.format_call(requests.LsParams(place or "."))
     return FileNotFoundError(text + hint("; to see what exists:", call))
 
 
@@ -66,10 +59,10 @@ def access_error(
         return link_error(context, path, target)
     name = repr(format_path(path))
     if found.is_directory and what == "file":
-        call = context.dialect.format_call(LsParams(path or "."))
+        call = context.dialect.format_call(requests.LsParams(path or "."))
         return IsADirectoryError(f"{name} is a directory" + hint("; to list it:", call))
     if found.is_file and what == "directory":
-        call = context.dialect.format_call(ReadFileParams(path))
+        call = context.dialect.format_call(requests.ReadFileParams(path))
         return NotADirectoryError(
             f"{name} is a file, not a directory" + hint("; to read it:", call)
         )
@@ -86,7 +79,7 @@ def link_error(context: HandlerContext, path: str, target: str) -> PermissionErr
     with suppress(OSError, ValueError):
         inside = _target_inside(context, path, target)
         found = context.filesystem.stat(inside or ".")
-        request = ReadFileParams(inside) if found.is_file else LsParams(inside)
+        request = requests.ReadFileParams(inside) if found.is_file else requests.LsParams(inside)
         call = context.dialect.format_call(request)
     return PermissionError(text + hint("; use its target:", call))
 
@@ -104,7 +97,7 @@ def _target_inside(context: HandlerContext, path: str, target: str) -> str:
 def is_directory_error(context: HandlerContext, path: str) -> IsADirectoryError:
     """Return the error for a directory where a file is needed."""
     text = f"{format_path(path)!r} is a directory, not a file"
-    how = context.dialect.format_call(LsParams(path or "."))
+    how = context.dialect.format_call(requests.LsParams(path or "."))
     return IsADirectoryError(text + hint("; to list it:", how))
 
 
@@ -164,7 +157,7 @@ def ensure_within_limit(
         f"Content for {format_path(path)!r} has {length} {unit}; one call may write at most"
         f" {limit}. Nothing was written."
     )
-    appending = format_supported_call(context, WriteFileParams(path, "", "append"), "mode")
+    appending = format_supported_call(context, requests.WriteFileParams(path, "", "append"), "mode")
     if is_edit:
         text += " Make this change in several calls, each with a part of the new text"
     elif appending is not None:
@@ -177,8 +170,12 @@ def ensure_within_limit(
 def edit_tool_name(context: HandlerContext) -> str | None:
     """Return the tool that edits part of a file, with its command if it has several."""
     dialect = context.dialect
-    call = dialect.format_call(EditFileParams("", "old", "new"), "dry_run")
-    return call or dialect.tool_name(EditFileParams) or dialect.tool_name(ApplyPatchParams)
+    call = dialect.format_call(requests.EditFileParams("", "old", "new"), "dry_run")
+    return (
+        call
+        or dialect.tool_name(requests.EditFileParams)
+        or dialect.tool_name(requests.ApplyPatchParams)
+    )
 
 
 def format_supported_call(context: HandlerContext, request: Any, *only: str) -> str | None:
@@ -201,7 +198,7 @@ def explain_errors(context: HandlerContext, path: str) -> Generator[None, None, 
     except NotADirectoryError:
         raise _not_directory_error(context, path) from None
     except LimitExceededError as error:
-        remover = context.dialect.tool_name(RmParams)
+        remover = context.dialect.tool_name(requests.RmParams)
         if "quota" not in str(error) or remover is None:
             raise
         raise LimitExceededError(
@@ -216,12 +213,14 @@ def _exists_error(context: HandlerContext, path: str) -> FileExistsError:
         target = format_path(found.link_target or "")
         text = f"{name!r} is a symbolic link to {target!r}; links are not followed"
         return FileExistsError(
-            text + hint("; to remove it:", format_supported_call(context, RmParams(path)))
+            text + hint("; to remove it:", format_supported_call(context, requests.RmParams(path)))
         )
     hints: list[str] = []
     if edit_tool_name(context) is not None:
         hints.append(f"to edit it: {edit_tool_name(context)}")
-    replacing = format_supported_call(context, WriteFileParams(path, "", "overwrite"), "mode")
+    replacing = format_supported_call(
+        context, requests.WriteFileParams(path, "", "overwrite"), "mode"
+    )
     if replacing is not None:
         hints.append(f"to replace it: {replacing}")
     text = f"File already exists and was not changed: {name!r}"

@@ -6,13 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers import render
+from weakincentives.contrib.tools.handlers import render, search
 from weakincentives.contrib.tools.handlers.errors import access_error
-from weakincentives.contrib.tools.handlers.search import (
-    compile_exclude,
-    find_files,
-    relative_pattern,
-)
 from weakincentives.contrib.tools.handlers.suggestions import ignore_case
 from weakincentives.contrib.tools.requests import GlobParams
 from weakincentives.contrib.tools.results import GlobResult
@@ -69,15 +64,15 @@ def clamp_head_limit(given: int | None, maximum: int) -> int:
 def _normalize_request(request: GlobParams, context: HandlerContext) -> GlobParams:
     """Return the request with a pattern relative to its path."""
     path = context.resolve_path(request.path)
-    pattern = relative_pattern(context, request.pattern, path)
+    pattern = search.relative_pattern(context, request.pattern, path)
     return replace(request, path=path or ".", pattern=pattern)
 
 
 def _find_matches(request: GlobParams, context: HandlerContext) -> Results[GlobMatch]:
     path = "" if request.path == "." else request.path
-    wanted = compile_exclude(request.exclude)
+    wanted = search.compile_exclude(request.exclude)
     try:
-        found = find_files(
+        found = search.find_files(
             context.filesystem, request.pattern, path=path, ignore=not request.include_ignored
         )
         if wanted is None:

@@ -8,13 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers import binary, render
-from weakincentives.contrib.tools.handlers.notebooks import (
-    MAX_NOTEBOOK,
-    parse_notebook,
-    render_notebook,
-)
+from weakincentives.contrib.tools.handlers import binary, notebooks, render
 from weakincentives.contrib.tools.handlers.source import (
     NOT_UTF8,
     UTF8,
@@ -25,12 +21,6 @@ from weakincentives.contrib.tools.handlers.source import (
     open_file,
     parse_range,
     past_end_error,
-)
-from weakincentives.contrib.tools.requests import (
-    FileView,
-    GrepParams,
-    ReadFileParams,
-    ReadManyParams,
 )
 from weakincentives.contrib.tools.results import ReadFileResult, ReadManyResult
 from weakincentives.errors import ToolValidationError
@@ -75,7 +65,7 @@ class TextFile:
     file: FileSource
     content: Content
     encoding: Encoding
-    view: FileView = "auto"
+    view: requests.FileView = "auto"
 
 
 def render_text(
@@ -94,7 +84,9 @@ def render_text(
         return result
     start = _find_start(source, page.first, context)
     if page.first >= start.total_lines:
-        last = ReadFileParams(file.path, offset=max(start.total_lines - DEFAULT_READ_LIMIT, 0))
+        last = requests.ReadFileParams(
+            file.path, offset=max(start.total_lines - DEFAULT_READ_LIMIT, 0)
+        )
         raise past_end_error(file, context, page, start.total_lines, "line", last)
     settings = context.settings
     width = settings.max_line_characters
@@ -145,7 +137,7 @@ def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineSta
 
 def _line_timeout_error(file: FileSource, line: int, context: HandlerContext) -> TimeLimitError:
     """Return the error for a line that was not found in time, with the tools that can help."""
-    middle = ReadFileParams(file.path, offset=file.size // 2, view="base64")
+    middle = requests.ReadFileParams(file.path, offset=file.size // 2, view="base64")
     return TimeLimitError(
         f"Read timed out before it reached line {line + 1:,} of {file.name!r}"
         f" ({file.size:,} bytes); start at an earlier line"
@@ -160,9 +152,9 @@ def _line_timeout_error(file: FileSource, line: int, context: HandlerContext) ->
 def _search_hint(context: HandlerContext) -> str:
     """Return a hint to the search tool, if there is one."""
     dialect = context.dialect
-    if dialect.encode(GrepParams("x")) is None:
+    if dialect.encode(requests.GrepParams("x")) is None:
         return ""
-    return f"; {dialect.tool_name(GrepParams)} shows the text around a match"
+    return f"; {dialect.tool_name(requests.GrepParams)} shows the text around a match"
 
 
 def _make_row(number: int, raw: render.RawLine, width: int) -> _PageRow:
@@ -243,7 +235,7 @@ class _PageRenderer:
             return []
         path, view = self.source.file.path, self.source.view
         call = self.context.dialect.format_call(
-            ReadFileParams(path, offset=last, limit=self.page.count, view=view)
+            requests.ReadFileParams(path, offset=last, limit=self.page.count, view=view)
         )
         more = f": {render.format_count(self.total - last, 'more line')}"
         if not self.exact:
@@ -276,7 +268,7 @@ class _PageRenderer:
             note += "; the end of the line was not reached"
         if not self.source.encoding.wide:
             at = first.start + len(first.text.encode())
-            rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
+            rest = requests.ReadFileParams(self.source.file.path, offset=at, view="base64")
             note += render.hint("; to read on:", self.context.dialect.format_call(rest))
         return f"{note}{_search_hint(self.context)}]"
 
@@ -299,7 +291,9 @@ _MAX_DECODED = 4 * 1024 * 1024  # bytes of the largest file that is decoded as a
 _MAX_FILES = 50
 
 
-def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[ReadFileResult]:
+def read_file(
+    request: requests.ReadFileParams, context: HandlerContext
+) -> ToolResult[ReadFileResult]:
     """Return a page of a file."""
     page = parse_range(request)
     file = open_file(context, context.resolve_path(request.file_path))
@@ -312,7 +306,9 @@ def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[Re
     return _render_file(file, page, context)
 
 
-def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[ReadManyResult]:
+def read_many(
+    request: requests.ReadManyParams, context: HandlerContext
+) -> ToolResult[ReadManyResult]:
     """Return the first page of each of several files, or an error in its place."""
     paths = request.file_paths
     if not 0 < len(paths) <= _MAX_FILES:
@@ -325,7 +321,7 @@ def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[Re
     texts: list[str] = []
     for path in paths:
         try:
-            result = read_file(ReadFileParams(path), smaller)
+            result = read_file(requests.ReadFileParams(path), smaller)
             texts.append(result.message)
             files += [] if result.value is None else [result.value]
         except (OSError, ValueError) as error:
@@ -350,10 +346,10 @@ def _render_file(
     picture = binary.parse_picture(file.head)
     if picture is not None:
         return binary.render_picture(file, picture, context)
-    if file.path.endswith(".ipynb") and file.size <= MAX_NOTEBOOK:
-        notebook = parse_notebook(file.content(context).read(0, file.size))
+    if file.path.endswith(".ipynb") and file.size <= notebooks.MAX_NOTEBOOK:
+        notebook = notebooks.parse_notebook(file.content(context).read(0, file.size))
         if notebook is not None:
-            return render_notebook(file, notebook, page, context)
+            return notebooks.render_notebook(file, notebook, page, context)
     encoding = detect_encoding(file.head, complete=file.complete)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
         return binary.render_binary(file, page, context)

@@ -5,8 +5,9 @@ write it, and as models imitate it.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from textwrap import dedent
 
@@ -18,7 +19,8 @@ from weakincentives.contrib.tools.patching.hunks import (
     check_placeholders,
 )
 
-BEGIN = "*** Begin Patch"
+_Parser = Callable[[str], tuple[FilePatch, ...]]
+_BEGIN = "*** Begin Patch"
 _END = "*** End Patch"
 _ADD = "*** Add File:"
 _UPDATE = "*** Update File:"
@@ -33,6 +35,38 @@ _BINARY_MARKERS = ("GIT binary patch", "Binary files ")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _LINK_MODE = "120000"
+
+
+def patched_paths(text: str) -> tuple[str, ...]:
+    """Return the paths that a patch may touch, as it spells them, without duplicates.
+
+    Raises:
+        PatchError: The text is not a patch.
+    """
+    patches: list[FilePatch] = []
+    errors: list[PatchError] = []
+    parsers = select_parsers(text)
+    for parse in parsers:
+        try:
+            patches += parse(text)
+        except PatchError as error:
+            errors.append(error)
+    if len(errors) == len(parsers):
+        raise errors[0]
+    named = ((each.path, each.new_path, each.other_path) for each in patches)
+    return tuple(dict.fromkeys(path for names in named for path in names if path is not None))
+
+
+def select_parsers(text: str) -> tuple[_Parser, ...]:
+    """Return the parsers to try, the likeliest first; the first that can be applied counts."""
+    # the first marker decides: either format can contain the other as text
+    for line in text.split("\n"):
+        if line.strip() == _BEGIN:
+            padded = partial(parse_v4a, padded=True)
+            return (parse_v4a, padded) if _has_padded_markers(text) else (parse_v4a,)
+        if line.startswith(("--- ", "diff --git ")):
+            break
+    return (parse_unified,)
 
 
 def parse_v4a(text: str, *, padded: bool = False) -> tuple[FilePatch, ...]:
@@ -52,7 +86,7 @@ def parse_v4a(text: str, *, padded: bool = False) -> tuple[FilePatch, ...]:
     return found
 
 
-def has_padded_markers(text: str) -> bool:
+def _has_padded_markers(text: str) -> bool:
     """Return whether a patch has markers with leading whitespace."""
     return any(
         line[:1].isspace() and line.lstrip().startswith(_IN_UPDATES) for line in text.split("\n")
@@ -63,15 +97,15 @@ def _find_bounds(text: str, lines: Sequence[str]) -> tuple[int, int]:
     """Return the line after `*** Begin Patch`, and the line of `*** End Patch`."""
     markers = [line.rstrip() for line in lines]
     bare = [line.strip() for line in lines]
-    if BEGIN not in bare:
-        raise PatchError(f"Patch does not start with {BEGIN!r}: {excerpt(text)}")
+    if _BEGIN not in bare:
+        raise PatchError(f"Patch does not start with {_BEGIN!r}: {excerpt(text)}")
     if _END not in bare:
         raise PatchError(
             f"Patch does not end with {_END!r}, so part of it may be missing: "
             f"{excerpt(lines[-1] or lines[max(len(lines) - 2, 0)])}\nSend the whole patch"
         )
     ends = markers if _END in markers else bare
-    return bare.index(BEGIN) + 1, len(ends) - 1 - ends[::-1].index(_END)
+    return bare.index(_BEGIN) + 1, len(ends) - 1 - ends[::-1].index(_END)
 
 
 def _dedent(lines: list[str], start: int, stop: int) -> None:

@@ -4,12 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from weakincentives.contrib.tools.editing import MatchLevel
-from weakincentives.contrib.tools.patching.formats import (
-    BEGIN,
-    has_padded_markers,
-    parse_unified,
-    parse_v4a,
-)
+from weakincentives.contrib.tools.patching.formats import select_parsers
 from weakincentives.contrib.tools.patching.hunks import (
     FilePatch,
     PatchError,
@@ -20,7 +15,6 @@ from weakincentives.contrib.tools.patching.hunks import (
 from weakincentives.contrib.tools.patching.placement import place_hunks
 from weakincentives.filesystem import normalize_path
 
-_Parser = Callable[[str], tuple[FilePatch, ...]]
 _NOTHING_CHANGED = "No file was changed"
 
 
@@ -39,7 +33,7 @@ def plan_patch(
         PathEscapeError: A path leads out of the workspace.
     """
     errors: list[PatchError] = []
-    for parse in _select_parsers(text):
+    for parse in select_parsers(text):
         try:
             patches = _merge_by_file(_resolve_paths(patch, resolve) for patch in parse(text))
             _check_written_once(patches)
@@ -49,41 +43,6 @@ def plan_patch(
     # of several interpretations, one whose files all exist is the likelier
     likely = next((each for each in reversed(errors) if each.missing is None), errors[0])
     raise PatchError(f"{likely}\n{_NOTHING_CHANGED}", missing=likely.missing) from None
-
-
-def patched_paths(text: str) -> tuple[str, ...]:
-    """Return the paths that a patch may touch, as it spells them, without duplicates.
-
-    Raises:
-        PatchError: The text is not a patch.
-    """
-    patches: list[FilePatch] = []
-    errors: list[PatchError] = []
-    parsers = _select_parsers(text)
-    for parse in parsers:
-        try:
-            patches += parse(text)
-        except PatchError as error:
-            errors.append(error)
-    if len(errors) == len(parsers):
-        raise errors[0]
-    named = ((each.path, each.new_path, each.other_path) for each in patches)
-    return tuple(dict.fromkeys(path for names in named for path in names if path is not None))
-
-
-def _select_parsers(text: str) -> tuple[_Parser, ...]:
-    """Return the parsers to try, the likeliest first; the first that can be applied counts."""
-    # the first marker decides: either format can contain the other as text
-    for line in text.split("\n"):
-        if line.strip() == BEGIN:
-            return (parse_v4a, _parse_padded) if has_padded_markers(text) else (parse_v4a,)
-        if line.startswith(("--- ", "diff --git ")):
-            break
-    return (parse_unified,)
-
-
-def _parse_padded(text: str) -> tuple[FilePatch, ...]:
-    return parse_v4a(text, padded=True)
 
 
 def _resolve_paths(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:

@@ -3,12 +3,7 @@
 import logging
 from typing import Any, Unpack
 
-from weakincentives.contrib.digest import (
-    DEFAULT_DIGEST_TOKENS,
-    MIN_TOKENS,
-    DigestCache,
-    digest_workspace,
-)
+from weakincentives.contrib import digest
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
 from weakincentives.contrib.tools.requests import ReadFileParams
@@ -73,7 +68,7 @@ class WorkspaceDigestSection(RecreatedSection):
         title: str = "Workspace digest",
         key: str = DIGEST_KEY,
         placeholder: str = _PLACEHOLDER,
-        tokens: int = DEFAULT_DIGEST_TOKENS,
+        tokens: int = digest.DEFAULT_DIGEST_TOKENS,
         **options: Unpack[SectionOptions],
     ) -> None:
         """Show the digest of a session.
@@ -86,8 +81,8 @@ class WorkspaceDigestSection(RecreatedSection):
         check_argument(owner, "session", session, Session, or_none=True)
         check_argument(owner, "placeholder", placeholder, str)
         check_argument(owner, "tokens", tokens, int)
-        if tokens < MIN_TOKENS:
-            raise PromptError(f"{owner}: tokens must be at least {MIN_TOKENS}: {tokens!r}")
+        if tokens < digest.MIN_TOKENS:
+            raise PromptError(f"{owner}: tokens must be at least {digest.MIN_TOKENS}: {tokens!r}")
         self._session = session
         self._placeholder = placeholder
         self._tokens = tokens
@@ -124,11 +119,11 @@ class WorkspaceDigestSection(RecreatedSection):
         """
         dialect = _reading_dialect(workspace)
         files = read_only_view(workspace.filesystem)
-        cache = DigestCache()
+        cache = digest.DigestCache()
         extra = repo_map_handlers(cache)
         offered = create_dialect(dialect, handlers={**HANDLERS, **extra}, read_only=True)
         guidance = tool_guidance(offered, (), is_new=False)
-        found = digest_workspace(files, tokens=self._tokens, cache=cache)
+        found = digest.digest_workspace(files, tokens=self._tokens, cache=cache)
         known = f"{_KNOWN}\n{quote_data(found.text, name=_TAG)}"
         return FilesystemSection(
             title="Workspace",

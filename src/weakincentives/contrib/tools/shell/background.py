@@ -5,14 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.handlers.render import hint
-from weakincentives.contrib.tools.requests import (
-    BashStartParams,
-    ShellPollParams,
-    ShellStartParams,
-    ShellStopParams,
-)
+from weakincentives.contrib.tools.shell import render
 from weakincentives.contrib.tools.shell.kept_output import OutputSpool
 from weakincentives.contrib.tools.shell.limits import (
     MAX_SHELL_SECONDS,
@@ -20,16 +16,6 @@ from weakincentives.contrib.tools.shell.limits import (
     check_workspace,
     display_command,
     limit_seconds,
-)
-from weakincentives.contrib.tools.shell.render import (
-    command_result,
-    fit_streams,
-    join_parts,
-    network_notes,
-    render_exit,
-    render_result,
-    render_seconds,
-    render_streams,
 )
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import ToolResult
@@ -54,10 +40,10 @@ def background_handlers(sandbox: ShellSandbox, limits: ShellLimits) -> Mapping[t
     """Return the handlers for requests about background processes."""
     runner = _BackgroundRunner(sandbox, limits)
     return {
-        ShellStartParams: runner.start_program,
-        BashStartParams: runner.start_script,
-        ShellPollParams: runner.poll,
-        ShellStopParams: runner.stop,
+        requests.ShellStartParams: runner.start_program,
+        requests.BashStartParams: runner.start_script,
+        requests.ShellPollParams: runner.poll,
+        requests.ShellStopParams: runner.stop,
     }
 
 
@@ -78,42 +64,46 @@ class _BackgroundRunner:
     limits: ShellLimits
 
     def start_program(
-        self, request: ShellStartParams, context: HandlerContext
+        self, request: requests.ShellStartParams, context: HandlerContext
     ) -> ToolResult[PollResult | ExecResult]:
         """Start a program without a shell."""
         command = self.limits.check_program(request.command)
         return self._start(command, request.cwd, request.env, _START_WAIT, context)
 
     def start_script(
-        self, request: BashStartParams, context: HandlerContext
+        self, request: requests.BashStartParams, context: HandlerContext
     ) -> ToolResult[PollResult | ExecResult]:
         """Start a command line in bash, or in sh if there is no bash."""
         command = self.limits.check_script(request.command)
         wait = _START_WAIT if request.wait is None else request.wait / 1000
         return self._start(command, request.cwd, None, wait, context)
 
-    def poll(self, request: ShellPollParams, context: HandlerContext) -> ToolResult[PollResult]:
+    def poll(
+        self, request: requests.ShellPollParams, context: HandlerContext
+    ) -> ToolResult[PollResult]:
         """Return what a process has printed since the last poll."""
         process = self._find(request.process_id)
         _wait(process, request.wait_seconds, context)
         found = process.poll()
         parts = [_render_state(process, found), *_render_output(found, context)]
-        return command_result(join_parts(parts), found, context)
+        return render.command_result(render.join_parts(parts), found, context)
 
-    def stop(self, request: ShellStopParams, context: HandlerContext) -> ToolResult[PollResult]:
+    def stop(
+        self, request: requests.ShellStopParams, context: HandlerContext
+    ) -> ToolResult[PollResult]:
         """Stop a process, and return what it printed last."""
         process = self._find(request.process_id)
         was_running = process.is_running
         found = process.stop()
         head = (
-            f"Process {process.id} was stopped after {render_seconds(found)}."
+            f"Process {process.id} was stopped after {render.render_seconds(found)}."
             if was_running
             else _render_state(process, found)
         )
-        text = join_parts([head, *_render_output(found, context)])
+        text = render.join_parts([head, *_render_output(found, context)])
         if was_running:  # it was stopped on request, which is not a failure
             return ToolResult(text, found, exclude_value_from_context=True)
-        return command_result(text, found, context)
+        return render.command_result(text, found, context)
 
     def _start(
         self,
@@ -145,11 +135,13 @@ class _BackgroundRunner:
                 raise
             found = process.poll()
             if found.is_running:
-                return command_result(
-                    join_parts(_render_started(process, found, context)), found, context
+                return render.command_result(
+                    render.join_parts(_render_started(process, found, context)), found, context
                 )
             result = _to_result(command, found)
-            return command_result(render_result(result, spool, context), result, context, spool)
+            return render.command_result(
+                render.render_result(result, spool, context), result, context, spool
+            )
 
     def _find(self, number: int) -> BackgroundProcess:
         processes = self.sandbox.processes()
@@ -190,8 +182,8 @@ def _wait(process: BackgroundProcess, seconds: float, context: HandlerContext) -
 def _render_started(
     process: BackgroundProcess, found: PollResult, context: HandlerContext
 ) -> list[str]:
-    poll = context.dialect.format_call(ShellPollParams(process.id))
-    stop = context.dialect.format_call(ShellStopParams(process.id))
+    poll = context.dialect.format_call(requests.ShellPollParams(process.id))
+    stop = context.dialect.format_call(requests.ShellStopParams(process.id))
     head = f"Process {process.id} is running in the background"
     head += f"{hint('; to see its output:', poll)}{hint('; to stop it:', stop)}."
     if not process.is_reachable:
@@ -204,15 +196,15 @@ def _render_started(
 
 def _render_state(process: BackgroundProcess, found: PollResult) -> str:
     if found.is_running:
-        return f"Process {process.id} has been running for {render_seconds(found)}."
-    return f"Process {process.id} has ended: {render_exit(found)}"
+        return f"Process {process.id} has been running for {render.render_seconds(found)}."
+    return f"Process {process.id} has ended: {render.render_exit(found)}"
 
 
 def _render_output(found: PollResult, context: HandlerContext) -> list[str]:
-    streams = fit_streams(found.out, found.err, context.settings.budget)
+    streams = render.fit_streams(found.out, found.err, context.settings.budget)
     has_output = any(each.data or each.dropped for each in streams.values())
-    shown = render_streams(streams, {}, context) if has_output else ["No new output."]
-    return [*shown, *network_notes(found)]
+    shown = render.render_streams(streams, {}, context) if has_output else ["No new output."]
+    return [*shown, *render.network_notes(found)]
 
 
 def _shorten(command: str) -> str:
