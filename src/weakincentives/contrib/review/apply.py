@@ -242,7 +242,6 @@ class ApplyHistory:
 
 
 def _select(entry: Application, paths: Collection[str]) -> Application:
-    """Return an apply with only these paths."""
     return replace(
         entry,
         paths=tuple(each for each in entry.paths if each in paths),

@@ -224,7 +224,6 @@ def _is_ancestor(repository: GitRepository, made: str) -> bool:
 
 
 def _move_head(repository: GitRepository, old: str, new: str) -> None:
-    """Move the branch from one commit to another."""
     old, new = (repository.text("rev-parse", "--verify", each) for each in (old, new))
     repository.run("update-ref", "-m", "wink: undo", "HEAD", new, old)
 

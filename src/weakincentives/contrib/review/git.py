@@ -308,7 +308,6 @@ class GitRepository:
         return ["-S"]
 
     def _own_settings(self) -> list[str]:
-        """Return the names of the settings in the repository's own configuration."""
         listed = self.run("config", "--list", "--show-scope", "--name-only", "-z").split(b"\0")
         pairs = zip(listed[0::2], listed[1::2], strict=False)
         return [os.fsdecode(name) for scope, name in pairs if scope in {b"local", b"worktree"}]

@@ -295,7 +295,6 @@ class _FileScanner:
     sniff: bool
 
     def scan_file(self, entry: FileEntry | FileStat, known: VfsFile | None) -> VfsFile:
-        """Return the current metadata of a file."""
         size = entry.size_bytes or 0
         has_same_size = known is not None and known.size_bytes == size
         is_untouched = self.rewritten is not None and entry.path not in self.rewritten

@@ -406,6 +406,18 @@ class ShellStopParams:
     process_id: int
 
 
+_ACCESS: Mapping[type[object], tuple[str, ...]] = {
+    ReadFileParams: ("reads", "file_path"),
+    **dict.fromkeys((LsParams, GlobParams, GrepParams), ("searches", "path")),
+    **dict.fromkeys((StatParams, TreeParams), ("searches", "path")),
+    **dict.fromkeys((WriteFileParams, EditFileParams), ("writes", "file_path")),
+    **dict.fromkeys((CountedEditParams, InsertTextParams), ("writes", "file_path")),
+    **dict.fromkeys((RmParams, MkdirParams), ("others", "path")),
+    MoveParams: ("others", "source", "destination"),
+}
+"""How requests touch the paths in some of their fields; `find_access` knows the others."""
+
+
 def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
     """Return the paths that a request touches, for policies.
 
@@ -417,11 +429,13 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
     """
 
     def paths(*given: str) -> tuple[str, ...]:
-        return tuple(path for each in given for path in _try_resolve(each, resolve))
+        found: list[str] = []
+        for each in given:
+            with suppress(OSError, ValueError):
+                found.append(resolve(each))
+        return tuple(found)
 
     match request:
-        case ReadFileParams(file_path=path):
-            return ToolAccess(reads=paths(path))
         case ReadManyParams(file_paths=several):
             return ToolAccess(reads=paths(*several))
         case EvalParams():
@@ -432,40 +446,12 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
                 writes=tuple(each for each in writes if each not in reads),
                 others=tuple(each for each in writes if each in reads),
             )
-        case LsParams() | GlobParams() | GrepParams() | StatParams() | TreeParams():
-            return ToolAccess(searches=paths(request.path))
         case RepoMapParams(path=path):
             return ToolAccess(searches=paths(".", path))  # it reads all source files
-        case _:
-            return ToolAccess(
-                writes=paths(*_find_writes(request)), others=paths(*_find_others(request))
-            )
-
-
-def _find_writes(request: object) -> tuple[str, ...]:
-    match request:
-        case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
-            return (request.file_path,)
         case ApplyPatchParams(patch=patch):
             with suppress(PatchError):
-                return patched_paths(patch)
+                return ToolAccess(writes=paths(*patched_paths(patch)))
+            return ToolAccess()
         case _:
-            pass
-    return ()
-
-
-def _find_others(request: object) -> tuple[str, ...]:
-    match request:
-        case RmParams(path=path) | MkdirParams(path=path):
-            return (path,)
-        case MoveParams():
-            return (request.source, request.destination)
-        case _:
-            return ()
-
-
-def _try_resolve(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
-    try:
-        return (resolve(given),)
-    except (OSError, ValueError):
-        return ()
+            kind, *names = _ACCESS.get(type(request), ("others",))
+            return ToolAccess(**{kind: paths(*(getattr(request, name) for name in names))})

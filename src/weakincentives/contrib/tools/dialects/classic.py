@@ -193,7 +193,6 @@ def _is_relative(path: str) -> bool:
 
 
 def _render_list(_: LsParams, result: ToolResult[LsResult], __: object) -> ToolResult[Any]:
-    """Return the result with the listing as a `DirectorySummary`."""
     if result.value is None:
         return result
     listed = result.value
@@ -224,7 +223,6 @@ def _render_read(
 def _render_write(
     request: WriteFileParams, result: ToolResult[WriteFileResult], context: HandlerContext
 ) -> ToolResult[Any]:
-    """Return the result with the file as a `WriteFile`."""
     if result.value is None:
         return result
     path = WorkspacePath(tuple(context.resolve_path(request.file_path).split("/")))
@@ -238,7 +236,6 @@ def _render_write(
 def _render_delete(
     request: RmParams, result: ToolResult[Any], context: HandlerContext
 ) -> ToolResult[Any]:
-    """Return the result with the path as a `DeleteFile`."""
     return replace(result, value=DeleteFile(context.resolve_path(request.path)))
 
 

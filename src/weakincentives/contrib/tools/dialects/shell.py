@@ -96,20 +96,6 @@ Get the new output of a background process, and its exit code if it has ended.""
 _STOP = "Stop a background process and everything it started; returns what it printed last."
 
 
-def _decode_bash(params: Any, _: object) -> BashParams | BashStartParams:
-    if params.run_in_background:
-        return BashStartParams(params.command)
-    return BashParams(params.command, params.timeout)
-
-
-def _encode_bash(request: BashParams | BashStartParams) -> Any:
-    if request.cwd is not None:
-        return None
-    if isinstance(request, BashStartParams):
-        return BashCall(request.command, run_in_background=True)
-    return None if request.max_output is not None else BashCall(request.command, request.timeout)
-
-
 def _parse_number(name: str, text: str) -> int:
     """Return the number of a process; models write "bash_1" for 1."""
     digits = text.rpartition("_")[2]
@@ -175,18 +161,28 @@ def _encode_stdin(request: ShellPollParams | ShellStopParams) -> Any:
     return WriteStdinCall(request.process_id, yield_time_ms=wait or None)
 
 
-def _decode_gemini(params: Any, _: object) -> BashParams | BashStartParams:
-    if params.is_background:
-        return BashStartParams(params.command, params.dir_path)
-    return BashParams(params.command, None, params.dir_path)
+def _command_tool(
+    name: str, switch: str, run: FieldMapping, start: FieldMapping, **options: Any
+) -> ToolSpec[Any]:
+    """Return a tool that runs commands, or with the parameter `switch` starts them."""
 
+    def encode(request: BashParams | BashStartParams) -> Any:
+        if isinstance(request, BashParams):
+            return run.encode(request)
+        call = start.encode(request)
+        return None if call is None else replace(call, **{switch: True})
 
-def _encode_gemini(request: BashParams | BashStartParams) -> Any:
-    if isinstance(request, BashStartParams):
-        return RunShellCommandCall(request.command, dir_path=request.cwd, is_background=True)
-    if request.max_output is not None:
-        return None
-    return RunShellCommandCall(request.command, dir_path=request.cwd)
+    return ToolSpec(
+        name=name,
+        description=f"{_COMMAND}\n{_BACKGROUND} set {switch}.",
+        params=run.params,
+        requests=(BashParams, BashStartParams),
+        decode=lambda given, _: (start if getattr(given, switch) else run).decode(given),
+        encode=encode,
+        selector=switch,
+        bypasses_filesystem=True,
+        **options,
+    )
 
 
 def _foreground(
@@ -242,15 +238,11 @@ _SHELL_TOOLS = (
     ),
     *_poll_and_stop("shell_poll", "shell_stop"),
 )
-_BASH: ToolSpec[Any] = ToolSpec(
-    name="Bash",
-    description=f"{_COMMAND}\n{_BACKGROUND} set run_in_background.",
-    params=BashCall,
-    requests=(BashParams, BashStartParams),
-    decode=_decode_bash,
-    encode=_encode_bash,
-    selector="run_in_background",
-    bypasses_filesystem=True,
+_BASH = _command_tool(
+    "Bash",
+    "run_in_background",
+    FieldMapping(BashCall, BashParams),
+    FieldMapping(BashCall, BashStartParams, fits=lambda request: request.cwd is None),
 )
 _EXEC_COMMAND: ToolSpec[Any] = ToolSpec(
     name="exec_command",
@@ -262,16 +254,17 @@ _EXEC_COMMAND: ToolSpec[Any] = ToolSpec(
     aliases={"command": "cmd", "cwd": "workdir"},
     bypasses_filesystem=True,
 )
-_RUN_SHELL_COMMAND: ToolSpec[Any] = ToolSpec(
-    name="run_shell_command",
-    description=f"{_COMMAND}\n{_BACKGROUND} set is_background.",
-    params=RunShellCommandCall,
-    requests=(BashParams, BashStartParams),
-    decode=_decode_gemini,
-    encode=_encode_gemini,
+_RUN_SHELL_COMMAND = _command_tool(
+    "run_shell_command",
+    "is_background",
+    FieldMapping(
+        RunShellCommandCall,
+        BashParams,
+        {"dir_path": "cwd"},
+        fits=lambda request: request.max_output is None,
+    ),
+    FieldMapping(RunShellCommandCall, BashStartParams, {"dir_path": "cwd"}, fits=lambda _: True),
     aliases={"directory": "dir_path"},
-    selector="is_background",
-    bypasses_filesystem=True,
 )
 SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "wink": _SHELL_TOOLS,

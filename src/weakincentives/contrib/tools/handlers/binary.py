@@ -235,7 +235,6 @@ class _BytePage:
 
 
 def _read_range(file: FileSource, page: PageRange, context: HandlerContext, *, limit: int) -> bytes:
-    """Return the bytes of a page."""
     if page.first >= file.size > 0:
         last = ReadFileParams(file.path, offset=max(file.size - _BINARY_PAGE, 0), view="hex")
         raise past_end_error(file, context, page, file.size, "byte", last)

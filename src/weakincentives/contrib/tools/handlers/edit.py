@@ -126,7 +126,6 @@ def _read_old(context: HandlerContext, path: str, *, may_create: bool) -> bytes 
 
 
 def _parse_edits(request: requests.EditFileParams) -> tuple[Edit, ...]:
-    """Return the edits, from either form of the request."""
     single = request.old_string is not None or request.new_string is not None
     if single and request.edits:
         raise ToolValidationError(
@@ -312,7 +311,6 @@ class Changes:
             self._fs.delete(source, recursive=self._fs.stat(source).is_directory)
 
     def _copy(self, source: str, destination: str) -> None:
-        """Copy a file or directory to another path."""
         image = before_images.capture_image(self._fs, source)
         special = min((path for path, found in image.items() if found == "special"), default=None)
         if special is not None:

@@ -1,7 +1,7 @@
 """`grep`: matching lines, paths or counts as text, and a diagnosis if nothing matches."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -145,26 +145,16 @@ _FLAGS = re.compile(r"(?:\(\?[A-Za-z]+\))*")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
-def explain_no_matches(
-    request: GrepParams,
-    search: Search,
-    context: HandlerContext,
-    rebuild: Callable[[GrepParams], Search],
-) -> str:
+def explain_no_matches(request: GrepParams, search: Search, context: HandlerContext) -> str:
     """Return the message for a search without matches, with the reason if it is known."""
     where = f" in {render.format_path(search.path)}" if search.path else ""
     text = f"No matches for {request.pattern[:200]!r}{where}"
     with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_TIMEOUT):
-        return text + next(_reasons(request, search, context, rebuild), "")
+        return text + next(_reasons(request, search, context), "")
     return text
 
 
-def _reasons(
-    request: GrepParams,
-    search: Search,
-    context: HandlerContext,
-    rebuild: Callable[[GrepParams], Search],
-) -> Iterator[str]:
+def _reasons(request: GrepParams, search: Search, context: HandlerContext) -> Iterator[str]:
     if _LINE_END.search(request.pattern):
         yield "; lines are searched one at a time, so a pattern with a newline cannot match"
     if (search.glob or search.predicate) and not _any_file_passes(search, context):
@@ -174,7 +164,7 @@ def _reasons(
     everywhere = replace(request, include_ignored=True)
     ignored = (everywhere, "it matches in files that .gitignore or .ignore exclude")
     for other, fact in (*others, *(() if request.include_ignored else (ignored,))):
-        if _finds_any(rebuild(other), context):
+        if _finds_any(build_search(other, context), context):
             yield f"; {fact}" + render.hint("; use", context.dialect.format_call(other))
 
 
@@ -198,7 +188,6 @@ def _variants(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:
 
 
 def _any_file_passes(search: Search, context: HandlerContext) -> bool:
-    """Return whether any file passes the filters."""
     fits = None if search.glob is None else compile_filter(search.glob)
     with suppress(NotADirectoryError):
         found = find_files(context.filesystem, "**", path=search.path, ignore=search.ignore)
@@ -251,9 +240,7 @@ def _render_no_matches(found: "_Outcome") -> ToolResult[GrepResult]:
     if found.timed_out:
         text = f"No matches for {found.pattern} in the files searched so far"
         return render.bounded_result(context, [text], value, _time_limit_note(found.coverage))
-    text = explain_no_matches(
-        request, found.search, context, lambda other: build_search(other, context)
-    )
+    text = explain_no_matches(request, found.search, context)
     return render.bounded_result(context, [text], value)
 
 
@@ -422,7 +409,6 @@ def _render_paths(found: _Outcome) -> ToolResult[GrepResult]:
 
 
 def _line_context(request: GrepParams) -> LineContext:
-    """Return the number of lines to show around matches."""
     both = request.context or 0
     before = both if request.before is None else request.before
     after = both if request.after is None else request.after
@@ -453,7 +439,6 @@ def _render_excerpts(
 
 
 def _count_shown(value: GrepResult) -> tuple[GrepCount, ...]:
-    """Return the number of matches shown per file."""
     counts: dict[str, int] = {}
     for match in value.matches:
         counts[match.path] = counts.get(match.path, 0) + 1

@@ -208,10 +208,11 @@ def _render_levels(
     Each directory is followed by its entries, so that a page continues where the last ended.
     """
     _check_page(request)
-    walker = _LevelWalker(context, _compile_filter(request, path), request.depth or 1)
-    top, more = walker.entries(path)
+    is_wanted = _compile_filter(request, path)
+    top, more = _list_wanted(context, path, is_wanted)
     room = min(request.limit or context.settings.max_entries, context.settings.max_entries)
-    lines = list(islice(walker.lines(top, 0), request.offset + room + 1))
+    walk = _walk_levels(context, top, is_wanted, 0, request.depth or 1)
+    lines = list(islice(walk, request.offset + room + 1))
     if request.offset and request.offset >= len(lines):
         raise ToolValidationError(
             f"offset {request.offset:,} is out of range: {render.format_path(path)} has"
@@ -245,33 +246,30 @@ def _check_page(request: requests.TreeParams) -> None:
             raise ToolValidationError(f"{name} must be at least {least}: {value}")
 
 
-@dataclass(frozen=True, slots=True)
-class _LevelWalker:
-    """Walks a directory tree in depth-first order, down to some depth."""
+def _list_wanted(
+    context: HandlerContext, path: str, is_wanted: Callable[[FileEntry], bool]
+) -> tuple[Sequence[FileEntry], bool]:
+    """Return the entries of a directory, directories first, and whether there are more."""
+    found, more = list_directory(context, path)
+    return sorted(filter(is_wanted, found), key=_by_name), more
 
-    context: HandlerContext
-    is_wanted: Callable[[FileEntry], bool]
-    depth: int
 
-    def entries(self, path: str) -> tuple[Sequence[FileEntry], bool]:
-        """Return the entries of a directory, directories first, and whether there are more."""
-        found, more = list_directory(self.context, path)
-        return sorted(filter(self.is_wanted, found), key=_by_name), more
-
-    def lines(self, entries: Sequence[FileEntry], level: int) -> Iterator[str]:
-        """Yield entries as lines, each directory followed by its entries."""
-        for entry in entries:
-            line = "  " * level + render_entry(self.context, entry)
-            below, more = self._below(entry, level)
-            yield f"{line} ..." if more else line
-            yield from self.lines(below, level + 1)
-
-    def _below(self, entry: FileEntry, level: int) -> tuple[Sequence[FileEntry], bool]:
-        if not entry.is_directory or level + 1 >= self.depth or entry.name in _NEVER_EXPANDED:
-            return (), False
-        with suppress(OSError):  # removed in the meantime, or not readable
-            return self.entries(entry.path)
-        return (), False
+def _walk_levels(
+    context: HandlerContext,
+    entries: Sequence[FileEntry],
+    is_wanted: Callable[[FileEntry], bool],
+    level: int,
+    depth: int,
+) -> Iterator[str]:
+    """Yield entries as lines, each directory followed by its entries, down to some depth."""
+    for entry in entries:
+        below: Sequence[FileEntry] = ()
+        more = False
+        if entry.is_directory and level + 1 < depth and entry.name not in _NEVER_EXPANDED:
+            with suppress(OSError):  # removed in the meantime, or not readable
+                below, more = _list_wanted(context, entry.path, is_wanted)
+        yield "  " * level + render_entry(context, entry) + (" ..." if more else "")
+        yield from _walk_levels(context, below, is_wanted, level + 1, depth)
 
 
 @dataclass(slots=True)
@@ -286,8 +284,7 @@ class _TreeBuilder:
 
     def expand(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of a directory, directories first."""
-        entries, more = list_directory(self.context, path)
-        wanted = sorted(filter(self.is_wanted, entries), key=_by_name)
+        wanted, more = _list_wanted(self.context, path, self.is_wanted)
         room = self.context.settings.max_entries - self.count
         if more or len(wanted) > room:
             self.unexpanded.add(path)
@@ -307,7 +304,6 @@ class _TreeBuilder:
                 waiting += [each for each in self.expand(entry.path) if each.is_directory]
 
     def lines(self, path: str, depth: int) -> Iterator[str]:
-        """Yield the lines of an expanded directory."""
         for entry in self.expanded[path]:
             line = "  " * depth + render_entry(self.context, entry)
             yield f"{line} ..." if entry.path in self.unexpanded else line

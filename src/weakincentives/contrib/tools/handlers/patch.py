@@ -40,7 +40,6 @@ class _PatchStep:
 
     @property
     def order(self) -> int:
-        """The position of this kind of step."""
         return _ORDER.index(self.planned.kind)
 
 

@@ -80,7 +80,6 @@ def _looks_like_text(data: bytes) -> bool:
 
 
 def _ratio(data: bytes, counted: bytes) -> float:
-    """Return the share of bytes in `data` that are among `counted`."""
     return (len(data) - len(data.translate(None, counted))) / max(len(data), 1)
 
 

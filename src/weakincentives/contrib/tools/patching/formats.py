@@ -87,7 +87,6 @@ def parse_v4a(text: str, *, padded: bool = False) -> tuple[FilePatch, ...]:
 
 
 def _has_padded_markers(text: str) -> bool:
-    """Return whether a patch has markers with leading whitespace."""
     return any(
         line[:1].isspace() and line.lstrip().startswith(_IN_UPDATES) for line in text.split("\n")
     )
@@ -297,7 +296,6 @@ def _ends_hunk(lines: Sequence[str], at: int) -> bool:
 
 
 def _parse_extended_header(line: str, file: _FileDiff) -> None:
-    """Parse a line of git's extended header."""
     key, _, value = line.rpartition(" ")
     match key:
         case "new file mode":

@@ -167,7 +167,6 @@ class Placement:
         return PlacedHunk(at, at, new, MatchLevel.EXACT)
 
     def _choose(self, hunk: PatchHunk, found: Matches) -> Match:
-        """Return the one match that the hunk refers to."""
         matches = self._filter_at_end(hunk, found.matches)
         if self._literal:
             filters = (self._filter_by_line, self._filter_by_heading, self._filter_after_last)

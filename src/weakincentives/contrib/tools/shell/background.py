@@ -66,14 +66,12 @@ class _BackgroundRunner:
     def start_program(
         self, request: requests.ShellStartParams, context: HandlerContext
     ) -> ToolResult[PollResult | ExecResult]:
-        """Start a program without a shell."""
         command = self.limits.check_program(request.command)
         return self._start(command, request.cwd, request.env, _START_WAIT, context)
 
     def start_script(
         self, request: requests.BashStartParams, context: HandlerContext
     ) -> ToolResult[PollResult | ExecResult]:
-        """Start a command line in bash, or in sh if there is no bash."""
         command = self.limits.check_script(request.command)
         wait = _START_WAIT if request.wait is None else request.wait / 1000
         return self._start(command, request.cwd, None, wait, context)
@@ -81,7 +79,6 @@ class _BackgroundRunner:
     def poll(
         self, request: requests.ShellPollParams, context: HandlerContext
     ) -> ToolResult[PollResult]:
-        """Return what a process has printed since the last poll."""
         process = self._find(request.process_id)
         _wait(process, request.wait_seconds, context)
         found = process.poll()
@@ -91,7 +88,6 @@ class _BackgroundRunner:
     def stop(
         self, request: requests.ShellStopParams, context: HandlerContext
     ) -> ToolResult[PollResult]:
-        """Stop a process, and return what it printed last."""
         process = self._find(request.process_id)
         was_running = process.is_running
         found = process.stop()

@@ -89,7 +89,6 @@ class _CommandRunner:
     def run(
         self, request: ShellExecuteParams, context: HandlerContext, seconds: float, max_output: int
     ) -> ToolResult[ExecResult]:
-        """Run a program for at most some seconds."""
         check_workspace(self.sandbox, context)
         seconds = limit_seconds(seconds, context)
         captures = request.capture_output
@@ -156,7 +155,6 @@ class _ScriptHandler:
 
     @property
     def description(self) -> str:
-        """The time limit, for the model."""
         return (
             f"A command that takes longer than {self.runner.limits.max_seconds:g} seconds is"
             " stopped."
