@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 from weakincentives.contrib.tools.editing.confusables import indent_of
@@ -69,65 +69,45 @@ _OMISSION_SENTENCE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Gutter:
-    """Line numbers before every line of a listing, with the separator that follows them."""
-
-    separator: str
-
-    def strip(self, lines: Sequence[str]) -> list[str] | None:
-        """Return the lines without numbers; None unless all have one and they go up by one."""
-        numbers: list[int] = []
-        rest: list[str] = []
-        for line in lines:
-            parts = self._split_number(line)
-            if parts is None:
-                return None
-            numbers.append(parts[0])
-            rest.append(parts[1])
-        expected = list(range(numbers[0], numbers[0] + len(numbers))) if numbers else []
-        return rest if numbers == expected else None
-
-    def has_numbers(self, lines: Sequence[str]) -> list[bool]:
-        """Return for each line whether it has a number."""
-        return [self._split_number(line) is not None for line in lines]
-
-    def number(self, line: str) -> int | None:
-        """Return the number of a line; None if it has none."""
-        parts = self._split_number(line)
-        return None if parts is None else parts[0]
-
-    def strip_line(self, line: str) -> str:
-        """Return a line without its number, if it has one."""
-        parts = self._split_number(line)
-        return line if parts is None else parts[1]
-
-    def _split_number(self, line: str) -> tuple[int, str] | None:
-        found = _NUMBER.match(line)
-        if found is None:
-            return None
-        rest = line[found.end() :]
-        if rest.startswith(self.separator):
-            return int(found[1]), rest[len(self.separator) :]
-        # on an empty line, the separator may have been stripped as trailing whitespace
-        is_empty = not rest.strip() or rest.strip() == self.separator.strip()
-        return (int(found[1]), "") if is_empty else None
-
-
 def strip_line_numbers(query: Query) -> Iterator[Query]:
     """Yield the query without line numbers, for each separator that fits every old line."""
     for separator in _SEPARATORS:
-        gutter = Gutter(separator)
-        lines = gutter.strip(query.lines)
-        if lines is None or (len(lines) == 1 and separator == "  "):
+        found = _strip_listing(query.lines, separator)
+        if found is None or (len(query.lines) == 1 and separator == "  "):
             continue
+        first, lines = found
         old = "\n".join(lines) + ("\n" if query.ends_line else "")
         if old.strip():
-            new = _strip_new_text(gutter, query.new)
+            new = _strip_new_text(query.new, separator)
             is_clear = len(lines) > 1 or separator in _UNAMBIGUOUS_SEPARATORS
             # a single `3: two` may be text, so it must match line 3
-            line = None if is_clear else gutter.number(query.lines[0])
+            line = None if is_clear else first
             yield replace(query, old=old, new=new, starts_line=True, line=line)
+
+
+def _strip_listing(lines: Sequence[str], separator: str) -> tuple[int, list[str]] | None:
+    """Return the first number and the lines without numbers; None unless these go up by one."""
+    first, rest = 0, list[str]()
+    for at, line in enumerate(lines):
+        parts = _split_number(line, separator)
+        if parts is None or (at and parts[0] != first + at):
+            return None
+        first = parts[0] - at
+        rest.append(parts[1])
+    return first, rest
+
+
+def _split_number(line: str, separator: str) -> tuple[int, str] | None:
+    """Return the number before a line and the line; None if it has none."""
+    found = _NUMBER.match(line)
+    if found is None:
+        return None
+    rest = line[found.end() :]
+    if rest.startswith(separator):
+        return int(found[1]), rest[len(separator) :]
+    # on an empty line, the separator may have been stripped as trailing whitespace
+    is_empty = not rest.strip() or rest.strip() == separator.strip()
+    return (int(found[1]), "") if is_empty else None
 
 
 def check_new_text(query: Query) -> None:
@@ -253,25 +233,28 @@ def _is_similar(line: str, other: str) -> bool:
 def _check_line_numbers(query: Query) -> None:
     lines = unify_line_ends(query.new).removesuffix("\n").split("\n")
     for separator in _UNAMBIGUOUS_SEPARATORS:
-        gutter = Gutter(separator)
         # lines of nothing but numbers are numbers
-        is_listing = len(lines) > 1 and any(gutter.strip(lines) or ())
+        _, stripped = _strip_listing(lines, separator) or (0, [])
+        is_listing = len(lines) > 1 and any(stripped)
         is_padded = lines[0].startswith(" ") or separator != "\t"
-        if is_listing and is_padded and not any(gutter.has_numbers(query.lines)):
+        has_old_numbers = any(_split_number(line, separator) for line in query.lines)
+        if is_listing and is_padded and not has_old_numbers:
             raise EditError(
                 f"Every line of the new text starts with a line number: {excerpt(lines[0])}\n"
                 "Leave out the line numbers; they are not part of the file"
             )
 
 
-def _strip_new_text(gutter: Gutter, new: str) -> str:
+def _strip_new_text(new: str, separator: str) -> str:
     lines = unify_line_ends(new).split("\n")
-    visible = [line for line in lines if line.strip()]
-    numbered = gutter.has_numbers(visible)
-    if any(numbered) and not all(numbered):
-        plain_line = visible[numbered.index(False)]
+    parts = [_split_number(line, separator) for line in lines]
+    plain = [line for line, each in zip(lines, parts, strict=True) if each is None and line.strip()]
+    if not any(parts):
+        return new
+    if plain:
         raise EditError(
             "The old text has line numbers on every line, the new text only on some; "
-            f"this line has none: {excerpt(plain_line)}\nLeave line numbers out of both"
+            f"this line has none: {excerpt(plain[0])}\nLeave line numbers out of both"
         )
-    return "\n".join(map(gutter.strip_line, lines)) if any(numbered) else new
+    pairs = zip(lines, parts, strict=True)
+    return "\n".join(line if each is None else each[1] for line, each in pairs)

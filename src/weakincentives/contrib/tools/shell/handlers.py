@@ -143,7 +143,12 @@ class _ProgramHandler:
         longer = None
         if seconds < limits.max_seconds:
             longer = replace(request, timeout_seconds=limits.max_seconds)
-        return _add_hints(found, context, longer, "timeout_seconds", is_program=True)
+        found = _add_timeout_hint(found, context, longer, "timeout_seconds")
+        if found.value is None or found.value.exit_code != 127 or " " not in found.value.argv[0]:
+            return found
+        hint = "Pass each argument as its own item; there is no shell. To run a command line, use"
+        line = ["sh", "-c", found.value.argv[0]]
+        return replace(found, message=f"{found.message}\n{hint} {line}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,38 +177,17 @@ class _ScriptHandler:
         program = ShellExecuteParams(command, request.cwd)
         found = self.runner.run(program, context, timeout / 1000, max(0, min(max_output, allowed)))
         longer = None if timeout == longest else replace(request, timeout=longest)
-        return _add_hints(found, context, longer, "timeout")
+        return _add_timeout_hint(found, context, longer, "timeout")
 
 
-def _add_hints(
-    found: ToolResult[ExecResult],
-    context: HandlerContext,
-    longer: object,
-    field: str,
-    *,
-    is_program: bool = False,
+def _add_timeout_hint(
+    found: ToolResult[ExecResult], context: HandlerContext, longer: object, field: str
 ) -> ToolResult[ExecResult]:
-    assert found.value is not None
-    hint = _timeout_hint(found.value, context, longer, field)
-    if is_program:
-        hint += _shell_hint(found.value)
-    return replace(found, message=found.message + hint)
-
-
-def _timeout_hint(result: ExecResult, context: HandlerContext, longer: object, field: str) -> str:
-    """Return what to do about a timeout; `longer` is None if it was the longest allowed."""
-    if not result.timed_out:
-        return ""
+    """Return the result with advice on a timeout; without a `longer` one it was the longest."""
+    if found.value is None or not found.value.timed_out:
+        return found
     call = None if longer is None else context.dialect.format_call(longer, field)
-    if call is None or "=" not in call:
-        return "\nSplit it into commands that take less time."
-    return f"\nUse {call}, or split it into several commands."
-
-
-def _shell_hint(result: ExecResult) -> str:
-    if result.exit_code != 127 or " " not in result.argv[0]:
-        return ""
-    return (
-        "\nPass each argument as its own item; there is no shell. To run a command line, use"
-        f" {['sh', '-c', result.argv[0]]}"
-    )
+    hint = "Split it into commands that take less time."
+    if call is not None and "=" in call:
+        hint = f"Use {call}, or split it into several commands."
+    return replace(found, message=f"{found.message}\n{hint}")
