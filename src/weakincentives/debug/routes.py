@@ -10,12 +10,11 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from weakincentives.debug.content import image_type
 from weakincentives.debug.export import render_page
-from weakincentives.debug.guard import error_response
 from weakincentives.debug.recording import RecordedSession, RecordingError
 from weakincentives.debug.store import SnapshotStore
 from weakincentives.debug.views import SessionView, compare
@@ -66,17 +65,17 @@ class Routes:
             Route("/", _page),
             Route("/static/{name}", _static),
             Route("/api/sessions", self._handler(self._sessions)),
-            Route("/api/run", self._handler(self._run)),
-            Route("/api/steps", self._handler(self._steps)),
+            Route("/api/run", self._session_handler(self._run)),
+            Route("/api/steps", self._session_handler(self._steps)),
             *(
                 Route(f"/api/steps/{{number:int}}{suffix}", self._step_handler(answer))
                 for suffix, answer in steps.items()
             ),
-            Route("/api/steps/{number:int}/raw", self._handler(self._raw)),
-            Route("/api/steps/{number:int}/archive", self._handler(self._archive)),
-            Route("/api/search", self._handler(self._search)),
+            Route("/api/steps/{number:int}/raw", self._step_handler(_raw)),
+            Route("/api/steps/{number:int}/archive", self._step_handler(_archive)),
+            Route("/api/search", self._session_handler(self._search)),
             Route("/api/compare", self._handler(self._compare)),
-            Route("/api/export", self._handler(self._export)),
+            Route("/api/export", self._session_handler(_export)),
             Route("/api/filesystem/meta", self._handler(self._filesystem_meta)),
             Route("/api/filesystem/tree", self._handler(self._filesystem_tree)),
             Route("/api/filesystem/file", self._handler(self._filesystem_file)),
@@ -94,19 +93,25 @@ class Routes:
 
         return handle
 
-    def _step_handler(self, answer: _Answer) -> Callable[[Request], Response]:
+    def _session_handler(
+        self, answer: Callable[[RecordedSession, Parameters], Any]
+    ) -> Callable[[Request], Response]:
+        """Return a handler about one session, which no other thread uses meanwhile."""
+
         def respond(given: Parameters) -> Any:
             session = self._session(given)
             with session.lock:
-                return answer(*self._open_step(session, given), given)
+                return answer(session, given)
 
         return self._handler(respond)
 
-    def _open_step(self, session: RecordedSession, given: Parameters) -> tuple[SessionView, int]:
-        view = self._view(session)
-        number = int(given["number"])
-        _check_step(view, number)
-        return view, number
+    def _step_handler(self, answer: _Answer) -> Callable[[Request], Response]:
+        def respond(session: RecordedSession, given: Parameters) -> Any:
+            view, number = self._view(session), int(given["number"])
+            _check_step(view, number)
+            return answer(view, number, given)
+
+        return self._session_handler(respond)
 
     def _session(self, given: Parameters, key: str = "session") -> RecordedSession:
         return self._store.session(given.get(key))
@@ -144,28 +149,21 @@ class Routes:
                 self._views.pop(session.name, None)
             return found
 
-    def _steps(self, given: Parameters) -> Any:
-        session = self._session(given)
-        with session.lock:
-            view = self._view(session)
-            since = max(0, _number(given, "since", 0))
-            return {"session": view.summary(), "steps": view.rows(since)}
+    def _steps(self, session: RecordedSession, given: Parameters) -> Any:
+        view = self._view(session)
+        return {"session": view.summary(), "steps": view.rows(_number(given, "since"))}
 
-    def _run(self, given: Parameters) -> Any:
-        session = self._session(given)
-        with session.lock:
-            return self._view(session).run(given.get("branch"))
+    def _run(self, session: RecordedSession, given: Parameters) -> Any:
+        return self._view(session).run(given.get("branch"))
 
-    def _search(self, given: Parameters) -> Any:
+    def _search(self, session: RecordedSession, given: Parameters) -> Any:
         text = _required(given, "q")
         if not text.strip() or len(text) > _MAX_QUERY:
             raise ValueError(f"q must have 1 to {_MAX_QUERY} characters")
-        session = self._session(given)
-        with session.lock:
-            view = self._view(session)
-            number = _number(given, "step", len(view.recording.steps))
-            _check_step(view, number)
-            return view.search(text, number)
+        view = self._view(session)
+        number = _number(given, "step", len(view.recording.steps))
+        _check_step(view, number)
+        return view.search(text, number)
 
     def _compare(self, given: Parameters) -> Any:
         sessions = [self._session(given, key) for key in ("a", "b")]
@@ -179,41 +177,6 @@ class Routes:
             for view, end in zip(views, ends, strict=True):
                 _check_step(view, end)
             return compare(views[0], views[1], (ends[0], ends[1]))
-
-    def _raw(self, given: Parameters) -> Any:
-        session = self._session(given)
-        with session.lock:
-            view, number = self._open_step(session, given)
-            if "path" not in given:
-                return to_builtins(view.recording.step(number))
-            return _download(view.recording.files(number), given["path"])
-
-    def _archive(self, given: Parameters) -> Any:
-        session = self._session(given)
-        descriptor, name = tempfile.mkstemp(prefix="wink-debug-", suffix=".zip")
-        os.close(descriptor)
-        place = Path(name)
-        try:
-            with session.lock:
-                view, number = self._open_step(session, given)
-                date = view.recording.step(number).created_at
-                export_archive(view.recording.files(number), place, created_at=date)
-        except BaseException:
-            place.unlink()
-            raise
-        return FileResponse(
-            place,
-            filename=f"{session.name}-step-{number}.fs.zip",
-            media_type="application/zip",
-            background=BackgroundTask(place.unlink),
-        )
-
-    def _export(self, given: Parameters) -> Any:
-        session = self._session(given)
-        with session.lock:
-            page = render_page(session, show_secrets=given.get("secrets") == "show")
-        headers = {"Content-Disposition": _attachment(f"{session.name}.html")}
-        return Response(page, media_type="application/octet-stream", headers=headers)
 
     def _filesystem_meta(self, given: Parameters) -> Any:
         manifest = self._store.get_filesystem_manifest(self._session(given).name)
@@ -236,6 +199,37 @@ def _check_step(view: SessionView, number: int) -> None:
     count = len(view.recording.steps)
     if not 1 <= number <= count:
         raise NotFoundError(f"There is no step {number}: the session has steps 1 to {count}")
+
+
+def _raw(view: SessionView, number: int, given: Parameters) -> Any:
+    if "path" not in given:
+        return to_builtins(view.recording.step(number))
+    return _download(view.recording.files(number), given["path"])
+
+
+def _archive(view: SessionView, number: int, given: Parameters) -> Response:
+    del given
+    descriptor, name = tempfile.mkstemp(prefix="wink-debug-", suffix=".zip")
+    os.close(descriptor)
+    place = Path(name)
+    try:
+        date = view.recording.step(number).created_at
+        export_archive(view.recording.files(number), place, created_at=date)
+    except BaseException:
+        place.unlink()
+        raise
+    return FileResponse(
+        place,
+        filename=f"{view.name}-step-{number}.fs.zip",
+        media_type="application/zip",
+        background=BackgroundTask(place.unlink),
+    )
+
+
+def _export(session: RecordedSession, given: Parameters) -> Response:
+    page = render_page(session, show_secrets=given.get("secrets") == "show")
+    headers = {"Content-Disposition": _attachment(f"{session.name}.html")}
+    return Response(page, media_type="application/octet-stream", headers=headers)
 
 
 def _page(request: Request) -> Response:
@@ -302,3 +296,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename!r}"
     return str(error)
+
+
+def error_response(status: HTTPStatus, message: str) -> JSONResponse:
+    """Return an error as JSON, with a sentence."""
+    return JSONResponse({"error": message}, status)

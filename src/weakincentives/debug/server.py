@@ -1,10 +1,15 @@
-"""The debug server: a web page over recorded sessions, for one person on this machine."""
+"""The debug server: a web page over recorded sessions, for one person on this machine.
+
+A guard asks every request for a token, the right Host and Origin, and lets it only read.
+`weakincentives.loopback` says why. The token is never sent along by another site.
+"""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from threading import Thread
 
 from weakincentives.extras import describe_missing
@@ -12,22 +17,45 @@ from weakincentives.extras import describe_missing
 try:
     import uvicorn
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers, MutableHeaders
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.types import ASGIApp
+    from starlette.responses import RedirectResponse, Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(describe_missing("wink debug", "debug"), name=_error.name) from _error
 
-from weakincentives.debug.guard import Guard, error_response
 from weakincentives.debug.recording import RecordingError
-from weakincentives.debug.routes import Routes
+from weakincentives.debug.routes import Routes, error_response
 from weakincentives.debug.store import SnapshotStore
-from weakincentives.loopback import LOOPBACK, RemoteHostError, create_token, listen
+from weakincentives.loopback import (
+    LOOPBACK,
+    RemoteHostError,
+    create_token,
+    has_bearer_token,
+    is_own_host,
+    is_own_origin,
+    is_token,
+    listen,
+)
 
 __all__ = ["LOOPBACK", "DebugServer", "RemoteHostError", "ServerAddress", "create_app"]
 
 _SHUTDOWN_SECONDS = 1
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""What every answer carries."""
+_FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +80,68 @@ def create_app(store: SnapshotStore, address: ServerAddress) -> ASGIApp:
         exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
     )
     return Guard(app, token=address.token, host=address.host, port=address.port)
+
+
+class Guard:
+    """Middleware that answers only requests with the token, from this page or a program."""
+
+    def __init__(self, app: ASGIApp, *, token: str, host: str, port: int) -> None:
+        """Protect `app`, which listens on `host` and `port`."""
+        self._app = app
+        self._token = token
+        self._host = host
+        self._port = port
+        self._cookie = f"wink-debug-{port}"  # cookies are shared by all ports of a host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or reject it."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        answer = self._reject(request) or self._admit(request) or self._app
+        await answer(scope, receive, _with_headers(send))
+
+    def _reject(self, request: Request) -> Response | None:
+        """Return the answer to a request that did not come from this page or a program."""
+        headers = request.headers
+        host = headers.get("host", "")
+        if not is_own_host(host, host=self._host, port=self._port):
+            return error_response(
+                HTTPStatus.FORBIDDEN, "The Host header is not the address of this server"
+            )
+        if not is_own_origin(headers.get("origin"), host):
+            return error_response(HTTPStatus.FORBIDDEN, "Requests of other origins are rejected")
+        if request.method not in {"GET", "HEAD"}:
+            return error_response(
+                HTTPStatus.METHOD_NOT_ALLOWED, "This server is read-only: use GET or HEAD"
+            )
+        return None
+
+    def _admit(self, request: Request) -> Response | None:
+        """Return the answer to a request without a valid token, or with one in its URL."""
+        given = request.query_params.get("token")
+        if request.url.path == "/" and given is not None and is_token(given, self._token):
+            answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+            answer.set_cookie(self._cookie, self._token, path="/", httponly=True, samesite="strict")
+            return answer
+        if self._has_token(request.headers):
+            return None
+        return error_response(
+            HTTPStatus.UNAUTHORIZED,
+            "A token is needed: open the URL that wink debug printed,"
+            " or send it as Authorization: Bearer TOKEN",
+        )
+
+    def _has_token(self, headers: Headers) -> bool:
+        if has_bearer_token(headers.get("authorization", ""), self._token):
+            return True
+        if headers.get("sec-fetch-site") in _FOREIGN_SITES:
+            return False  # a page of another port on this machine is of the same site
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return False
+        return found is not None and is_token(found.value, self._token)
 
 
 class DebugServer:
@@ -120,3 +210,15 @@ async def _unexpected_error(request: Request, error: Exception) -> Response:
     return error_response(
         HTTPStatus.INTERNAL_SERVER_ERROR, f"This is a bug, please report it: {error!r}"
     )
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                if name not in headers:
+                    headers[name] = value
+        await send(message)
+
+    return send_with_headers

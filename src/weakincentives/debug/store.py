@@ -3,7 +3,6 @@
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,7 +92,8 @@ class SnapshotStore:
             if files is None:
                 return None
             sizes = [each.size_bytes for each in _list_files(files)]
-            manifest = ArchiveManifest(VERSION, self._last_date(session), len(sizes), sum(sizes))
+            date = self._chosen(session).open().steps[-1].created_at
+            manifest = ArchiveManifest(VERSION, date, len(sizes), sum(sizes))
             return cast("dict[str, Any]", to_builtins(manifest))
 
     def get_filesystem_tree(self, session: str | None = None) -> list[dict[str, Any]]:
@@ -142,9 +142,6 @@ class SnapshotStore:
                 yield recording.files(len(recording.steps)) if recording.steps else None
         else:
             yield None
-
-    def _last_date(self, session: str | None) -> datetime:
-        return self._chosen(session).open().steps[-1].created_at
 
     def _chosen(self, session: str | None) -> RecordedSession:
         return self._current if session is None else self.session(session)

@@ -9,20 +9,28 @@ from itertools import zip_longest
 from typing import Any, cast
 from uuid import UUID
 
-from weakincentives.debug.content import Mask, describe_diff, describe_file
-from weakincentives.debug.conversation import (
+from weakincentives.debug.content import (
     PAGE,
+    Mask,
     bounded,
     describe_beside,
+    describe_diff,
+    describe_file,
     describe_messages,
     find_output,
     format_text,
     is_beside,
     list_messages,
 )
-from weakincentives.debug.outcome import find_outcome
 from weakincentives.debug.recording import RecordedSession, Recording, RecordingError
-from weakincentives.debug.rows import Figures, Row, add_up, changed_files, create_row
+from weakincentives.debug.rows import (
+    Figures,
+    Row,
+    add_up,
+    changed_files,
+    create_row,
+    find_outcome,
+)
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
@@ -52,22 +60,15 @@ class SessionView:
     ) -> None:
         """Show what `recording` has; with `masks`, secrets are masked and paths shortened."""
         self._session = session
-        self._recording = recording
-        self._masks = masks
+        self.name: str = session.name
+        self.recording: Recording = recording
+        """The steps and their states."""
+        self.masks: bool = masks
+        """Whether secrets are masked."""
         self._mask: Mask = mask_secrets if masks else str
         self._rows: dict[int, Row] = {}
         self._figures = Figures()
         self._last_diff: tuple[object, dict[str, Any]] = (None, {})
-
-    @property
-    def recording(self) -> Recording:
-        """The steps and their states."""
-        return self._recording
-
-    @property
-    def masks(self) -> bool:
-        """Whether secrets are masked."""
-        return self._masks
 
     def summary(self) -> dict[str, Any]:
         """Return the session in a few figures."""
@@ -77,9 +78,9 @@ class SessionView:
     def _describe(self, figures: Figures) -> dict[str, Any]:
         return self.clean(
             {
-                "name": self._session.name,
-                "problem": self._recording.problem,
-                "branches": self._recording.branches,
+                "name": self.name,
+                "problem": self.recording.problem,
+                "branches": self.recording.branches,
                 **figures.describe(),
             }
         )
@@ -91,9 +92,9 @@ class SessionView:
             RecordingError: There is no such branch.
         """
         end = self.end(branch)
-        chain = self._recording.ancestors(end)
-        outcome = find_outcome(self._session, [self._recording.step(each) for each in chain])
-        names = {number: name for name, number in self._recording.branches.items()}
+        chain = self.recording.ancestors(end)
+        outcome = find_outcome(self._session, [self.recording.step(each) for each in chain])
+        names = {number: name for name, number in self.recording.branches.items()}
         answer = outcome.pop("answer")
         return self.figures(end) | {
             "branch": branch or names.get(end),
@@ -105,9 +106,9 @@ class SessionView:
     def figures(self, end: int) -> dict[str, Any]:
         """Return what the steps that lead to a step add up to."""
         self._read()
-        chain = self._recording.ancestors(end)
+        chain = self.recording.ancestors(end)
         return self._describe(
-            add_up((self._recording.step(each), self._rows[each]) for each in chain)
+            add_up((self.recording.step(each), self._rows[each]) for each in chain)
         )
 
     def end(self, branch: str | None = None) -> int:
@@ -119,30 +120,29 @@ class SessionView:
         self._read()
         if branch is None:
             return max(self._rows, default=0)
-        found = self._recording.branches.get(branch)
+        found = self.recording.branches.get(branch)
         if found is None:
-            known = ", ".join(map(repr, self._recording.branches))
-            place = repr(self._session.name)
-            raise RecordingError(f"There is no branch {branch!r}: {place} has {known}")
+            known = ", ".join(map(repr, self.recording.branches))
+            raise RecordingError(f"There is no branch {branch!r}: {self.name!r} has {known}")
         return found
 
     def rows(self, since: int = 0) -> Sequence[Row]:
         """Return the steps after number `since`, one row each."""
         self._read()
         rows = list(self._rows.values())[since:]
-        return [convert(self.clean(each), Row) for each in rows] if self._masks else rows
+        return [convert(self.clean(each), Row) for each in rows] if self.masks else rows
 
     def _read(self) -> None:
         """Add the steps that are new since the last call."""
         with without_collector():
-            for step in self._recording.steps[len(self._rows) :]:
+            for step in self.recording.steps[len(self._rows) :]:
                 row = create_row(step)
                 self._rows[step.number] = row
                 self._figures.add(step, row)
 
     def step(self, number: int, *, formats: bool = True) -> dict[str, Any]:
         """Return everything about a step but its files; with `formats`, Markdown as nodes."""
-        record = self._recording.step(number)
+        record = self.recording.step(number)
         change = record.messages
         command = step_command(record)
         # its output is sent in colours
@@ -173,7 +173,7 @@ class SessionView:
 
     def messages(self, number: int, first: int | None = None) -> dict[str, Any]:
         """Return the conversation as it was after a step, from message `first` on, or its end."""
-        found = list_messages(self._recording, self._recording.ancestors(number))
+        found = list_messages(self.recording, self.recording.ancestors(number))
         start = max(0, len(found) - PAGE) if first is None else min(first, len(found))
         # a result is shown with its call
         while start and first is None and found[start][1].get("role") == "tool":
@@ -184,9 +184,8 @@ class SessionView:
     def _describe_messages(
         self, found: Sequence[tuple[int, Any]], *, formats: bool = True
     ) -> list[dict[str, Any]]:
-        masks = self._masks
         return describe_messages(
-            self._recording, found, mask=self._mask, masks=masks, formats=formats
+            self.recording, found, mask=self._mask, masks=self.masks, formats=formats
         )
 
     def slices(self, number: int) -> list[dict[str, Any]]:
@@ -200,20 +199,20 @@ class SessionView:
                     "count": len(each.items),
                     "items": bounded(each.items[-_MAX_ITEMS:]),
                 }
-                for session in self._recording.sessions(number).values()
+                for session in self.recording.sessions(number).values()
                 for name, each in session.slices.items()
             ]
         )
 
     def tree(self, number: int) -> dict[str, Any]:
         """Return every entry of the workspace after a step: path, kind, size."""
-        return self.clean(list_tree(self._recording.files(number)))
+        return self.clean(list_tree(self.recording.files(number)))
 
     def file(
         self, number: int, path: str, first: int = 0, *, colours: bool = True
     ) -> dict[str, Any]:
         """Return a file as it was after a step."""
-        files = self._recording.files(number)
+        files = self.recording.files(number)
         return describe_file(files, path, first=first, mask=self._mask, colours=colours)
 
     def diff(
@@ -226,16 +225,16 @@ class SessionView:
     ) -> dict[str, Any]:
         """Return what a step changed in the files, or what differs from another step."""
         if base is None:
-            step = self._recording.step(number)
+            step = self.recording.step(number)
             base = step.parent or number
             if not step.files:
                 return {"base": base, "step": number, **NO_CHANGES}
         asked = base, number, path, colours
         if self._last_diff[0] != asked:  # that of a whole run is asked for each time it is opened
-            found = self._recording.diff(base, number)
+            found = self.recording.diff(base, number)
             if path is not None:
                 found = found.only(lambda change: path in (change.path, change.source))
-            sides = self._recording.files(base), self._recording.files(number)
+            sides = self.recording.files(base), self.recording.files(number)
             shown = describe_diff(found, *sides, mask=self._mask, colours=colours)
             self._last_diff = asked, {"base": base, "step": number} | shown
         return self._last_diff[1]
@@ -243,7 +242,7 @@ class SessionView:
     def search(self, text: str, number: int) -> dict[str, Any]:
         """Return the steps, and the files of one step, that contain a text in any case."""
         wanted = text.casefold()
-        files = self._recording.files(number)
+        files = self.recording.files(number)
         names = [path for path in _paths(files) if wanted in path.casefold()]
         found = files.grep(f"(?i){re.escape(text)}", max_matches=_MAX_FOUND)
         return self.clean(
@@ -263,7 +262,7 @@ class SessionView:
         )
 
     def _search_steps(self, wanted: str) -> Iterator[dict[str, Any]]:
-        for step in self._recording.steps:
+        for step in self.recording.steps:
             for place, text in (("title", step.title), *_strings(step.details)):
                 at = text.casefold().find(wanted)
                 if at >= 0:
@@ -274,7 +273,7 @@ class SessionView:
         changed = list(step.changed_slices())
         if not changed:
             return
-        values = self._recording.session_values
+        values = self.recording.session_values
         try:
             before: Mapping[str, Any] = {} if step.parent is None else values(step.parent)
             now = values(step.number)
@@ -297,7 +296,7 @@ class SessionView:
     def commands(self, number: str) -> list[dict[str, str]]:
         """Return the commands that begin at a step."""
         main = self._session.files.main
-        place = shlex.quote(main.name if self._masks else str(main))
+        place = shlex.quote(main.name if self.masks else str(main))
         return [
             {"does": does, "command": f"wink {command}"}
             for does, command in (
@@ -311,7 +310,7 @@ class SessionView:
     def clean(self, value: Any) -> Any:
         """Return a value as JSON values, masked if that is wanted."""
         plain = to_builtins(value)
-        return mask_values(plain) if self._masks else plain
+        return mask_values(plain) if self.masks else plain
 
 
 def compare(first: SessionView, second: SessionView, ends: tuple[int, int]) -> dict[str, Any]:
