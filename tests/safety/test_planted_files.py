@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import own_places, wink  # noqa: F401 # fixtures
 from tests.cli.workplace import Wink
-from weakincentives.adapters.recording import Recording
+from weakincentives.adapters.recording.recorder import RecordedConversation
 from weakincentives.contrib.review import CopyError, open_copy, working_copy
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import ArchiveFilesystem, HostFilesystem
@@ -43,7 +43,7 @@ def _override(path: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "a recording": Recording.load,
+    "a recording": RecordedConversation.load,
     "a session": lambda path: SessionFile(path).resume(()),
     "a dump": lambda path: load_session(path, types=()),
     "an archive": ArchiveFilesystem,

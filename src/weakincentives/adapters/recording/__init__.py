@@ -1,4 +1,3 @@
 """Record conversations with a model, and play them or a script back in its place."""
 
-from weakincentives.adapters.recording.format import MAX_RECORDING_BYTES as MAX_RECORDING_BYTES
-from weakincentives.adapters.recording.format import Recording as Recording
+from weakincentives.adapters.recording.recorder import MAX_RECORDING_BYTES as MAX_RECORDING_BYTES

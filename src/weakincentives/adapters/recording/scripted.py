@@ -8,16 +8,17 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, Self, TypeAlias
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.errors import ProviderError, ScriptError
 from weakincentives.adapters.messages import Completion, CompletionRequest, ToolCall
-from weakincentives.adapters.recording.format import (
+from weakincentives.adapters.recording.recorder import (
+    RecordedConversation,
     RecordedError,
     RecordedStep,
-    Recording,
     RequestEncoder,
 )
 
@@ -74,11 +75,11 @@ class ScriptedAdapter(ProviderAdapter):
             ScriptError: The file is not a recording, or is damaged.
             OSError: It cannot be read.
         """
-        recording = Recording.load(path)
-        replay = _Replay(strict=strict)
+        recording = RecordedConversation.load(path)
+        encoder = RequestEncoder() if strict else None
         steps = enumerate(recording.without_retries(), 1)
         return cls(
-            [_replay_step(replay, number, step) for number, step in steps],
+            [partial(_replay, encoder, number, step) for number, step in steps],
             name=recording.adapter,
             model=recording.model,
             native_output=recording.native_output,
@@ -140,34 +141,16 @@ class ReplayDivergedError(ScriptError):
         self.step = step
 
 
-class _Replay:
-    """Compares a run with a recorded one, step by step."""
-
-    def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
-        self._encoder = RequestEncoder()
-
-    def answer(
-        self, number: int, recorded: RecordedStep, request: CompletionRequest
-    ) -> Completion | ProviderError:
-        """Return the recorded answer.
-
-        Raises:
-            ReplayDivergedError: The request differs from the recorded one.
-        """
-        if self._strict:
-            current = self._encoder.encode(request)
-            for difference in _differences(recorded, current):
-                raise ReplayDivergedError(number, difference)
-        if recorded.completion is not None:
-            return recorded.completion
-        return (recorded.error or RecordedError("", "The recording has no answer")).to_error()
-
-
-def _replay_step(
-    replay: _Replay, number: int, step: RecordedStep
-) -> Callable[[CompletionRequest], ScriptStep]:
-    return lambda request: replay.answer(number, step, request)
+def _replay(
+    encoder: RequestEncoder | None, number: int, recorded: RecordedStep, request: CompletionRequest
+) -> Completion | ProviderError:
+    """Return the recorded answer; with an `encoder`, only if the request is the recorded one."""
+    if encoder is not None:
+        for difference in _differences(recorded, encoder.encode(request)):
+            raise ReplayDivergedError(number, difference)
+    if recorded.completion is not None:
+        return recorded.completion
+    return (recorded.error or RecordedError("", "The recording has no answer")).to_error()
 
 
 def _to_completion(step: ScriptStep, number: int) -> Completion:
