@@ -10,9 +10,16 @@ from typing import Literal
 from weakref import WeakSet
 
 from weakincentives.adapters.messages import CheckedCall
-from weakincentives.filesystem import Diff, Filesystem, glob_match
+from weakincentives.filesystem import (
+    Diff,
+    Filesystem,
+    Snapshotable,
+    Viewable,
+    diff_since,
+    glob_match,
+)
 from weakincentives.prompt import ToolAccess
-from weakincentives.runtime import current_transaction
+from weakincentives.runtime import current_transaction, take_snapshot
 from weakincentives.runtime.session import Session, Slice, upsert_by
 
 
@@ -256,6 +263,14 @@ class Approval(Policy):
         if answer is True:
             return None
         return answer if isinstance(answer, str) and answer else "The change was not approved"
+
+
+def diff_from_now(filesystem: Filesystem | None) -> Callable[[], Diff | None] | None:
+    """Take a snapshot for a review; return what compares the files with it, if that is possible."""
+    if not isinstance(filesystem, Viewable) or not isinstance(filesystem, Snapshotable):
+        return None
+    snapshot = take_snapshot(filesystem, "before approval")
+    return lambda: diff_since(filesystem, snapshot)
 
 
 def _is_moved(filesystem: Filesystem, content_hash: str, seen: Mapping[str, str]) -> bool:

@@ -13,9 +13,10 @@ from typing import Any
 
 from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome
 from weakincentives.adapters.options import RunLimits, RunOptions
-from weakincentives.filesystem import Diff, Filesystem, Snapshotable, diff_since, normalize_path
+from weakincentives.adapters.policies import diff_from_now
+from weakincentives.filesystem import Diff, Filesystem, normalize_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
-from weakincentives.runtime import ToolInvoked, ToolStarted, Transaction, take_snapshot, transaction
+from weakincentives.runtime import ToolInvoked, ToolStarted, Transaction, transaction
 
 READ_TOOLS = ("Read", "Glob", "Grep")
 """Tools of Claude Code that change no files."""
@@ -170,18 +171,13 @@ class NativeToolCalls:
         if batch is None:
             manager = transaction(self._context.session, workspace, bypasses_filesystem=True)
             step = manager.__enter__()
-            batch = self._batch = _Batch(manager, step, self._diff_from_now(workspace))
+            needs_diff = any(policy.needs_diff for policy in self._options.policies)
+            diff = diff_from_now(workspace) if needs_diff else None
+            batch = self._batch = _Batch(manager, step, diff)
         call_id = call.checked.call.call_id
         batch.calls[call_id] = call
         batch.running.add(call_id)
         call.snapshot_ref = batch.step.snapshot_ref
-
-    def _diff_from_now(self, workspace: Filesystem) -> Callable[[], Diff | None] | None:
-        needs_diff = any(policy.needs_diff for policy in self._options.policies)
-        if not needs_diff or not isinstance(workspace, Snapshotable):
-            return None
-        snapshot = take_snapshot(workspace, "before approval")
-        return lambda: diff_since(workspace, snapshot)
 
     def _close_batch(self, batch: _Batch) -> None:
         """Commit a transaction, or roll it back if a policy denies the changes."""

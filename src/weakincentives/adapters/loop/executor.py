@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from weakincentives.adapters.cancellation import CancellationToken
@@ -24,7 +24,7 @@ from weakincentives.adapters.messages import (
     find_paths,
 )
 from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunLimits, RunOptions
-from weakincentives.adapters.policies import Policy
+from weakincentives.adapters.policies import Policy, diff_from_now
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     Change,
@@ -32,10 +32,6 @@ from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
     Filesystem,
-    FilesystemSnapshot,
-    Snapshotable,
-    Viewable,
-    diff_since,
 )
 from weakincentives.filesystem.base import is_tool_output, readonly
 from weakincentives.posix import check_cancelled, parents_of
@@ -49,7 +45,6 @@ from weakincentives.runtime import (
     ToolStarted,
     Transaction,
     record_result,
-    take_snapshot,
     tool_span,
     transaction,
 )
@@ -207,37 +202,31 @@ class ToolExecutor:
             if filesystem is not None:
                 files = step.files(filesystem, bypasses_filesystem=bypasses)
                 call = _with_files(call, files)
-            before = self._state_before(filesystem)
+            diff = diff_from_now(filesystem) if self._needs_diff else None
             result = _call_handler(call)
             check_cancelled(f"Tool call {call.call.name!r}")  # a command may have ended early
             record.snapshot_ref = step.snapshot_ref
             changed: Sequence[str] = ()
             if result.success:
                 changed = _list_changes(step)
-                result = self._review(call, result, changed, before)
+                result = self._review(call, result, changed, diff)
             if result.success:
                 record.paths = changed
             else:
                 step.rollback()
         return result, record.paths
 
-    def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
-        if not self._needs_diff or not isinstance(filesystem, Viewable):
-            return None
-        if isinstance(filesystem, Snapshotable):
-            return _Before(filesystem, take_snapshot(filesystem, "before approval"))
-        return None
-
     def _review(
         self,
         call: CheckedCall,
         result: ToolResult[Any],
         changed: Sequence[str],
-        before: "_Before | None",
+        diff: Callable[[], Diff | None] | None,
     ) -> ToolResult[Any]:
         if not call.context.reviews_changes:
             return result
-        changes = before.diff() if before is not None and changed else None
+        changes = diff() if diff is not None and changed else None
+        changes = None if changes is None else changes.only(_is_project_change)
         for policy in self._policies:
             reason = policy.review(call, changed, changes)
             if reason is not None:
@@ -376,18 +365,6 @@ class _CallRecord:
         self.error: BaseException | None = None
         self.paths: Sequence[str] = ()
         self.snapshot_ref: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The state before a call, for the diff that policies review."""
-
-    filesystem: Filesystem
-    snapshot: FilesystemSnapshot
-
-    def diff(self) -> Diff | None:
-        found = diff_since(self.filesystem, self.snapshot)
-        return None if found is None else found.only(_is_project_change)
 
 
 def _is_project_change(change: Change) -> bool:
