@@ -28,8 +28,8 @@ except ModuleNotFoundError as _error:
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.claude_code.native_tools import READ_TOOLS, WRITE_TOOLS
-from weakincentives.adapters.claude_code.process import PREFIX
-from weakincentives.adapters.claude_code.run import SESSION, AgentTask, ClaudeCodeRun
+from weakincentives.adapters.claude_code.process import PREFIX, AgentTask
+from weakincentives.adapters.claude_code.run import SESSION, ClaudeCodeRun
 from weakincentives.adapters.errors import InvalidRequestError
 from weakincentives.adapters.http.adapter import check_key, check_url, url_secrets
 from weakincentives.adapters.http.errors import Endpoint

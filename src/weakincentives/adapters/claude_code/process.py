@@ -26,9 +26,9 @@ from claude_agent_sdk import (
     HookJSONOutput,
     HookMatcher,
     McpSdkServerConfig,
-    Message,
     ResultMessage,
 )
+from claude_agent_sdk import Message as SdkMessage
 from mcp.server import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
@@ -47,8 +47,10 @@ from weakincentives.adapters.http.errors import (
     excerpt,
     incomplete_response,
 )
+from weakincentives.adapters.loop.output import ExpectedOutput
 from weakincentives.adapters.loop.run import step_limit_message
-from weakincentives.adapters.messages import ToolDefinition, ToolOutcome
+from weakincentives.adapters.messages import Message, ToolDefinition, ToolOutcome
+from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import Media
 
 SERVER = "wink"
@@ -60,6 +62,7 @@ _INTERRUPT_TIMEOUT = 2.0  # seconds; then the process is closed anyway
 _MAX_STDERR_LINES = 20
 _HOOK_TIMEOUT = 86_400.0  # seconds; what a hook waits for has its own limits
 _NO_KEY = ("not logged in", "/login", "invalid api key")
+_Kind: TypeAlias = Literal["call", "before", "after"]
 _UNREACHABLE = ("econn", "connection refused", "connection dropped", "unable to connect")
 
 
@@ -75,7 +78,7 @@ class AgentRequest:
         answer: Receives the reply.
     """
 
-    kind: Literal["call", "before", "after"]
+    kind: _Kind
     name: str
     arguments: Mapping[str, Any]
     call_id: str
@@ -98,39 +101,47 @@ class ProcessExit:
     error: BaseException | None = None
 
 
-AgentEvent: TypeAlias = Message | AgentRequest | ProcessExit
+AgentEvent: TypeAlias = SdkMessage | AgentRequest | ProcessExit
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """What Claude Code gets for a run.
+
+    Args:
+        expected: The expected output, or None for free text.
+        input: The text to send.
+        media: The pictures to send with it.
+        messages: The conversation so far, with the new request.
+        workspace: Where Claude Code's own tools work.
+        native_tools: The names of these tools.
+        options: Options of Claude Code.
+        undo_on_failure: Whether a failed run restores files and session.
+    """
+
+    expected: ExpectedOutput | None
+    input: str
+    media: tuple[Media, ...]
+    messages: tuple[Message, ...]
+    workspace: Filesystem | None
+    native_tools: Sequence[str]
+    options: ClaudeAgentOptions
+    undo_on_failure: bool
 
 
 class AgentProcess:
     """One run of Claude Code; as a context manager it stops the process at the end."""
 
-    def __init__(
-        self,
-        prompt: str,
-        options: ClaudeAgentOptions,
-        *,
-        media: Sequence[Media] = (),
-        tools: Sequence[ToolDefinition],
-        hooked_tools: Sequence[str],
-    ) -> None:
-        """Prepare to run a prompt.
-
-        Args:
-            prompt: The prompt.
-            options: Options of Claude Code; tools and hooks are added.
-            media: Pictures to send with the prompt.
-            tools: Our tools, which it may call.
-            hooked_tools: Names of its own tools that get hooks before and after a call.
-        """
-        self._prompt = prompt
-        self._media = media
+    def __init__(self, task: AgentTask, tools: Sequence[ToolDefinition]) -> None:
+        """Prepare to run a task, with `tools` of ours, and hooks around calls of its own."""
+        self._input = task
         self._tools = tools
         self._events: SimpleQueue[AgentEvent | None] = SimpleQueue()
         self._stderr: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
         self._options = replace(
-            options,
+            task.options,
             mcp_servers={SERVER: self._server()} if tools else {},
-            hooks=self._hooks(hooked_tools) if hooked_tools else None,
+            hooks=self._hooks(task.native_tools) if task.native_tools else None,
             stderr=self._stderr.append,
         )
         self._loop: AbstractEventLoop | None = None
@@ -179,7 +190,8 @@ class AgentProcess:
         client = ClaudeSDKClient(self._options)
         try:
             await client.connect()
-            await client.query(self._request_messages() if self._media else self._prompt)
+            task = self._input
+            await client.query(self._request_messages() if task.media else task.input)
             async for message in client.receive_response():
                 self._events.put(message)
         except asyncio.CancelledError:
@@ -200,18 +212,14 @@ class AgentProcess:
                     "data": b64encode(each.data).decode(),
                 },
             }
-            for each in self._media
+            for each in self._input.media
         ]
-        content = [*pictures, {"type": "text", "text": self._prompt}]
+        content = [*pictures, {"type": "text", "text": self._input.input}]
         message = {"role": "user", "content": content}
         yield {"type": "user", "message": message, "parent_tool_use_id": None}
 
     async def _request(
-        self,
-        kind: Literal["call", "before", "after"],
-        name: str,
-        arguments: Mapping[str, Any],
-        call_id: str,
+        self, kind: _Kind, name: str, arguments: Mapping[str, Any], call_id: str
     ) -> Any:
         answer: Future[Any] = asyncio.get_running_loop().create_future()
         self._events.put(AgentRequest(kind, name, arguments, call_id, answer))
@@ -241,22 +249,17 @@ class AgentProcess:
     def _hooks(self, tools: Sequence[str]) -> dict[Any, list[HookMatcher]]:
         names = "|".join(tools)
 
-        async def before(data: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
-            return await self._request(
-                "before", str(data.get("tool_name")), data.get("tool_input", {}), call_id or ""
-            )
+        def matchers(kind: _Kind) -> list[HookMatcher]:
+            async def hook(data: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
+                name, arguments = str(data.get("tool_name")), data.get("tool_input", {})
+                return await self._request(kind, name, arguments, call_id or "")
 
-        async def after(data: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
-            return await self._request(
-                "after", str(data.get("tool_name")), data.get("tool_input", {}), call_id or ""
-            )
+            return [HookMatcher(matcher=names, hooks=[hook], timeout=_HOOK_TIMEOUT)]
 
         return {
-            "PreToolUse": [HookMatcher(matcher=names, hooks=[before], timeout=_HOOK_TIMEOUT)],
-            "PostToolUse": [HookMatcher(matcher=names, hooks=[after], timeout=_HOOK_TIMEOUT)],
-            "PostToolUseFailure": [
-                HookMatcher(matcher=names, hooks=[after], timeout=_HOOK_TIMEOUT)
-            ],
+            "PreToolUse": matchers("before"),
+            "PostToolUse": matchers("after"),
+            "PostToolUseFailure": matchers("after"),
         }
 
 

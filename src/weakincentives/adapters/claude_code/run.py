@@ -6,14 +6,11 @@ the process has stopped, and every call was committed or rolled back as a whole.
 
 import json
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from claude_agent_sdk import AssistantMessage as SdkAssistantMessage
 from claude_agent_sdk import (
-    ClaudeAgentOptions,
     ResultMessage,
     StreamEvent,
     TextBlock,
@@ -28,6 +25,7 @@ from weakincentives.adapters.claude_code.process import (
     PREFIX,
     AgentProcess,
     AgentRequest,
+    AgentTask,
     ProcessExit,
     error_from_exit,
     error_from_result,
@@ -36,18 +34,14 @@ from weakincentives.adapters.errors import OutputError
 from weakincentives.adapters.events import RequestRetried
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.errors import Endpoint, timeout_error
-from weakincentives.adapters.loop.output import ExpectedOutput
 from weakincentives.adapters.loop.request import RunInput
 from weakincentives.adapters.loop.run import PromptRun, RunState, output_mismatch_message
 from weakincentives.adapters.messages import (
     AssistantMessage,
     Completion,
-    Message,
     StopReason,
     ToolCall,
 )
-from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage, transaction
 from weakincentives.serde import SerdeError
 
@@ -156,10 +150,6 @@ class Transcript(RunState):
         text = "".join([step.add(block) for block in message.content])
         return "" if step.streamed else text
 
-    def is_last(self, event: StreamEvent) -> bool:
-        """Return whether an event is the last one of an answer."""
-        return event.event.get("type") == "message_stop"
-
     def finish(self) -> Completion | None:
         """Add the answer that has arrived to the conversation, and return it if there is one."""
         step, self._step = self._step, None
@@ -183,42 +173,16 @@ class Transcript(RunState):
         return self._step
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTask:
-    """What Claude Code gets for a run.
-
-    Args:
-        expected: The expected output, or None for free text.
-        input: The text to send.
-        media: The pictures to send with it.
-        messages: The conversation so far, with the new request.
-        workspace: Where Claude Code's own tools work.
-        native_tools: The names of these tools.
-        options: Options of Claude Code.
-        undo_on_failure: Whether a failed run restores files and session.
-    """
-
-    expected: ExpectedOutput | None
-    input: str
-    media: tuple[Media, ...]
-    messages: tuple[Message, ...]
-    workspace: Filesystem | None
-    native_tools: Sequence[str]
-    options: ClaudeAgentOptions
-    undo_on_failure: bool
-
-
 class ClaudeCodeRun(PromptRun[OutputT]):
     """One run of a prompt by Claude Code."""
 
     def __init__(self, run: RunInput[OutputT], task: AgentTask, endpoint: Endpoint) -> None:
         """Prepare to run a task."""
-        transcript = Transcript(task.messages)
-        super().__init__(run, transcript)
+        self._transcript = Transcript(task.messages)
+        super().__init__(run, self._transcript)
         self._task = task
         self._endpoint = endpoint
         self._on_text = run.on_text
-        self._transcript = transcript
         self._native_calls = NativeToolCalls(
             task.workspace, context=self._context, limits=run.limits, options=run.options
         )
@@ -226,27 +190,16 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         self._streamed_characters = 0
 
     def _answer(self) -> Any:
-        with self._undo_on_failure():
+        if not self._task.undo_on_failure:
             return self._run_process()
-
-    def _undo_on_failure(self) -> AbstractContextManager[object]:
-        task = self._task
-        if not task.undo_on_failure:
-            return nullcontext()
-        bypasses_filesystem = task.workspace is not None
+        bypasses = self._task.workspace is not None
         files = self._input.prompt.filesystem()
-        return transaction(self._session, files, bypasses_filesystem=bypasses_filesystem)
+        with transaction(self._session, files, bypasses_filesystem=bypasses):
+            return self._run_process()
 
     def _run_process(self) -> Any:
         self._limits.check("Run")
-        task = self._task
-        process = AgentProcess(
-            task.input,
-            task.options,
-            media=task.media,
-            tools=self._tool_definitions,
-            hooked_tools=task.native_tools,
-        )
+        process = AgentProcess(self._task, self._tool_definitions)
         unsubscribe = self._limits.cancellation.subscribe(process.wake)
         try:
             with process:
@@ -260,10 +213,13 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         """Handle what Claude Code sends until it ends, and return its result."""
         result: ResultMessage | None = None
         while True:
-            event = process.next_event(self._wait_time())
+            left = self._limits.remaining_seconds()
+            wait = math.inf if left is None else max(0.0, left)
+            event = process.next_event(min(wait, self._request_time()))
             self._limits.check("Run")
             if event is None:
-                self._check_request_timeout()
+                if self._request_time() <= 0:
+                    raise timeout_error(self._endpoint, self._options.request_timeout)
             elif isinstance(event, AgentRequest):
                 event.reply(self._handle_request(event))
             elif isinstance(event, ProcessExit):
@@ -281,7 +237,7 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         match message:
             case StreamEvent(parent_tool_use_id=None):
                 self._forward_text(self._transcript.add_event(message))
-                if self._transcript.is_last(message):
+                if message.event.get("type") == "message_stop":
                     self._finish_step()
             case SdkAssistantMessage(parent_tool_use_id=None, error=None):
                 self._forward_text(self._transcript.add_message(message))
@@ -385,19 +341,11 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         except SerdeError as error:
             raise OutputError(output_mismatch_message(expected, error)) from error
 
-    def _wait_time(self) -> float:
-        left = self._limits.remaining_seconds()
-        return min(math.inf if left is None else max(0.0, left), self._request_time())
-
     def _request_time(self) -> float:
         if self._requested_at is None or self._transcript.is_waiting:
             return math.inf
         spent = self._options.clock.monotonic() - self._requested_at
         return max(0.0, self._options.request_timeout - spent)
-
-    def _check_request_timeout(self) -> None:
-        if self._request_time() <= 0:
-            raise timeout_error(self._endpoint, self._options.request_timeout)
 
 
 def _result_text(block: ToolResultBlock) -> str:
