@@ -173,22 +173,13 @@ class ProviderAdapter(CloseOnExit):
     ) -> OptimizationResult:
         """Let the model explore the workspace of a prompt and write its digest.
 
-        The model has tools that only read, in a session of its own: no file changes, and nothing
-        of `session` but the digest. If the call fails, nothing is stored.
+        The prompt has a workspace and a `WorkspaceDigestSection`. The model has tools that only
+        read, in a session of its own: no file changes, and nothing of `session` but the digest. If
+        the call fails, nothing is stored.
 
-        Args:
-            prompt: A prompt with a workspace and a `WorkspaceDigestSection`.
-            session: The session of the prompt.
-            store_scope: Where to store the digest: in `session`, or in `overrides_store`. The
-                latter removes the digest of `session`, which would take precedence.
-            overrides_store: The store, for the scope GLOBAL.
-            overrides_tag: The tag of the override in the store.
-            deadline: When the digest must be there.
-            budget: Limit of tokens and tool calls.
-            budget_tracker: Instead of `budget`: a limit that several runs share.
-            on_text: Called with each piece of the model's text as it arrives.
-            cancellation: Cancels the run from another thread.
-            options: Maximum steps, timeouts, retries and so on.
+        `store_scope` says where the digest goes: to `session`, or to `overrides_store` under
+        `overrides_tag`. The latter removes the digest of `session`, which would take precedence.
+        The other arguments are those of `evaluate`.
 
         Raises:
             PromptError: The prompt has no digest or no workspace, or the store cannot take it.

@@ -17,7 +17,6 @@ from weakincentives.adapters.messages import (
     Completion,
     CompletionRequest,
     Message,
-    OutputFormat,
     StopReason,
     ToolCall,
     ToolDefinition,
@@ -68,7 +67,9 @@ def build_chat_request(
     if request.tools:
         body["tools"] = [_encode_tool(each) for each in request.tools]
     if request.output is not None and native_output:
-        body["response_format"] = _encode_format(request.output)
+        output = request.output
+        schema = {"name": output.name, "schema": output.schema, "strict": _is_strict(output.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.max_tokens is not None:
         body[max_tokens_field] = request.max_tokens
     if request.temperature is not None:
@@ -163,11 +164,6 @@ def _encode_arguments(call: ToolCall) -> str:
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
-
-
-def _encode_format(output: OutputFormat) -> dict[str, Any]:
-    schema = {"name": output.name, "schema": output.schema, "strict": _is_strict(output.schema)}
-    return {"type": "json_schema", "json_schema": schema}
 
 
 def _is_strict(schema: object) -> bool:

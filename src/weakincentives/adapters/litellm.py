@@ -252,11 +252,9 @@ def _limit_response(response: httpx.Response) -> None:
     response.headers["content-type"] = response.headers.get("content-type", "").partition(";")[0]
     stream = response.stream
     if isinstance(stream, httpx.SyncByteStream):
+        is_compressed = encoding not in _UNCOMPRESSED
         response.stream = _LimitedBody(
-            stream,
-            limits,
-            is_success=response.is_success,
-            is_compressed=encoding not in _UNCOMPRESSED,
+            stream, limits, is_success=response.is_success, is_compressed=is_compressed
         )
 
 
@@ -317,13 +315,10 @@ def _argument_secrets(arguments: Mapping[str, object] | None) -> Iterator[str]:
 
 def _known_price(model: str) -> TokenPrice | None:
     """Return the price that LiteLLM's own table has for a model."""
-    found = lenient.as_mapping(_sdk.model_cost.get(model) or _sdk.model_cost.get(_bare_name(model)))
+    bare_name = model.partition("/")[2]
+    found = lenient.as_mapping(_sdk.model_cost.get(model) or _sdk.model_cost.get(bare_name))
     prices = [found.get(name) for name in _PRICES]
     million = [each * 1_000_000 if isinstance(each, int | float) else None for each in prices]
     if million[0] is None or million[1] is None:
         return None
     return TokenPrice(million[0], million[1], million[2], million[3])
-
-
-def _bare_name(model: str) -> str:
-    return model.partition("/")[2]

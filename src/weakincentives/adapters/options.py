@@ -107,8 +107,4 @@ class RunLimits:
 
 def earliest_deadline(*deadlines: Deadline | None) -> Deadline | None:
     """Return the deadline that passes first; their clocks may differ."""
-    return min((each for each in deadlines if each is not None), key=_time_until, default=None)
-
-
-def _time_until(deadline: Deadline) -> float:
-    return deadline.remaining().total_seconds()
+    return min(filter(None, deadlines), key=Deadline.remaining, default=None)

@@ -63,13 +63,21 @@ def build_message_request(
     output = request.output if native_output else None
     output_format = None if output is None else encode_output_format(output)
     system = [each.text for each in request.messages if isinstance(each, SystemMessage)]
-    system += [_tool_description(each) for each in request.tools if types.get(each.name)]
+    system += [
+        f"What `{each.name}` does here:\n\n{each.description}"
+        for each in request.tools
+        if types.get(each.name)
+    ]
     if output is not None and output_format is None:
         system.append(ExpectedOutput(output, None, is_array=False).instructions())
     optional: dict[str, Any] = {
         "system": [_encode_text(each) for each in system if each.strip()],
         "tools": [_encode_tool(each, types.get(each.name)) for each in request.tools],
-        "output_config": _encode_config(request.effort, output_format),
+        "output_config": {
+            name: each
+            for name, each in (("effort", request.effort), ("format", output_format))
+            if each is not None
+        },
     }
     body = {
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
@@ -80,11 +88,6 @@ def build_message_request(
     if cache and request.tools:  # without tools there is rarely a next step
         _mark_for_cache(body)
     return body
-
-
-def _encode_config(effort: str | None, output_format: Mapping[str, Any] | None) -> dict[str, Any]:
-    config = {"effort": effort, "format": output_format}
-    return {name: each for name, each in config.items() if each is not None}
 
 
 def _encode_turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
@@ -109,7 +112,9 @@ def _encode_blocks(
     match message:
         case AssistantMessage():
             uses = [_encode_call(call, ids[call.call_id]) for call in message.tool_calls]
-            return _original_blocks(message, uses) or _new_blocks(message, uses)
+            # the API rejects blank text blocks
+            text = [_encode_text(message.text)] if message.text.strip() else []
+            return _original_blocks(message, uses) or [*text, *uses]
         case ToolMessage():
             media = message.media if with_pictures else ()
             return [_encode_result(message, ids[message.call_id], media)]
@@ -138,12 +143,6 @@ def _original_blocks(
         for each in blocks
         if each.get("type") != "text" or lenient.as_text(each.get("text")).strip()
     ]
-
-
-def _new_blocks(message: AssistantMessage, uses: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    # the API rejects blank text blocks
-    text = [_encode_text(message.text)] if message.text.strip() else []
-    return [*text, *uses]
 
 
 def _encode_call(call: ToolCall, call_id: str) -> dict[str, Any]:
@@ -226,10 +225,6 @@ def _encode_tool(tool: ToolDefinition, native: str | None) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
 
 
-def _tool_description(tool: ToolDefinition) -> str:
-    return f"What `{tool.name}` does here:\n\n{tool.description}"
-
-
 def _mark_for_cache(body: Mapping[str, Any]) -> None:
     """Mark the ends of what the next step sends again, for the cache."""
     turns: list[dict[str, Any]] = body["messages"]
@@ -267,14 +262,8 @@ _NATIVE_TOOLS: Mapping[str, _NativeTool] = {
         "text_editor_20250728",
         frozenset(
             {
-                "command",
-                "path",
-                "view_range",
-                "file_text",
-                "old_str",
-                "new_str",
-                "insert_line",
-                "insert_text",
+                *("command", "path", "view_range", "file_text", "old_str", "new_str"),
+                *("insert_line", "insert_text"),
             }
         ),
         required=frozenset({"command", "path"}),

@@ -97,7 +97,10 @@ def json_object(data: str) -> Mapping[str, Any] | None:
         raise ResponseError(f"it has more than {MAX_NODES} objects and lists")
     try:
         value = json.loads(
-            data, parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_parse_constant
+            data,
+            parse_int=lambda text: int(text) if len(text) <= _MAX_DIGITS else _parse_float(text),
+            parse_float=_parse_float,
+            parse_constant=lambda _: None,
         )
     except (ValueError, RecursionError):
         return None
@@ -190,17 +193,9 @@ def distinct(ids: Sequence[str]) -> list[str]:
     return result
 
 
-def _parse_integer(digits: str) -> int | float | None:
-    return int(digits) if len(digits) <= _MAX_DIGITS else _parse_float(digits)
-
-
 def _parse_float(digits: str) -> float | None:
     value = float(digits)
     return value if math.isfinite(value) else None
-
-
-def _parse_constant(_: str) -> None:
-    return None
 
 
 def _is_deep(value: object) -> bool:

@@ -222,7 +222,8 @@ def add_summary(
     wishes = [_cut(each.text, _MAX_WISH) for each in parts if isinstance(each, UserMessage)]
     said = _WISHES.format(wishes="\n\n".join(wishes)) if wishes else ""
     if before.summary and summary.strip():
-        said = f"{_earlier_wishes(before.summary)}{said}"
+        _, marker, earlier = before.summary.partition(_WISHES.partition("{")[0])
+        said = f"{marker}{earlier}{said}"
     return replace(before, end=end, summary=f"{text}{said}")
 
 
@@ -243,12 +244,6 @@ def _calls(messages: Iterable[Message]) -> dict[str, ToolCall]:
 
 def _summarized(messages: Sequence[Message], before: Compaction, end: int) -> Sequence[Message]:
     return messages[max(before.end, head_length(messages)) : end]
-
-
-def _earlier_wishes(summary: str) -> str:
-    marker = _WISHES.partition("{")[0]
-    at = summary.find(marker)
-    return "" if at < 0 else summary[at:]
 
 
 def _add_summary(head: Sequence[Message], summary: str) -> tuple[Message, ...]:

@@ -1,6 +1,6 @@
 """One model request, with timeout, tracing, events and retries."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Generic, Protocol, TypeVar
@@ -104,18 +104,11 @@ class ModelRequester:
     def __init__(self, run: RunInput[Any], on_text: OnText | None = None) -> None:
         """Send requests within the limits of a run; `on_text` receives the text as it arrives."""
         self._run = run
-        self._model = run.model
-        self._session = run.session
         self._limits = run.limits
-        self._options = run.options
         self._on_text = on_text
-        self._step = 0
-        self._duration = 0.0
-
-    @property
-    def step(self) -> int:
+        self.step: int = 0
         """The number of requests so far."""
-        return self._step
+        self._duration = 0.0
 
     def send(self, request: CompletionRequest, *, again: bool = False) -> Completion:
         """Return the answer to a request, after retries if necessary.
@@ -130,7 +123,7 @@ class ModelRequester:
             DeadlineExceededError: The deadline has passed.
             BudgetExceededError: The budget is used up.
         """
-        self._step += not again
+        self.step += not again
         retries = 0
         while True:
             self._limits.check("Request")
@@ -143,40 +136,39 @@ class ModelRequester:
 
     def report(self, completion: Completion) -> None:
         """Emit `ModelResponded` for the last answer, which is part of the conversation by now."""
-        event = self._run.response_event(completion, step=self._step, seconds=self._duration)
-        self._session.dispatch(event)
+        event = self._run.response_event(completion, step=self.step, seconds=self._duration)
+        self._run.session.dispatch(event)
 
     def _send_once(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
-        model, clock = self._model, self._options.clock
+        model, clock = self._run.model, self._run.options.clock
         started = clock.monotonic()
         with model_span(
             model.model,
             provider=model.name,
-            session_id=self._session.session_id,
+            session_id=self._run.session.session_id,
             messages=None if current_tracing() is NO_TRACING else _trace_messages(request.messages),
         ) as span:
             completion = self._complete_in_time(request, counter)
+            answer = AssistantMessage(completion.text, completion.tool_calls)
             record_response(
                 span,
                 usage=completion.usage,
                 model=completion.model,
                 response_id=completion.response_id,
                 finish_reasons=(completion.stop_reason,),
-                messages=_trace_messages([_answer_message(completion)])
-                if span.is_recording
-                else None,
+                messages=_trace_messages([answer]) if span.is_recording else None,
             )
         self._duration = clock.monotonic() - started
         return completion
 
     def _complete_in_time(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
         left = self._limits.remaining_seconds()
-        timeout = self._options.request_timeout
+        timeout = self._run.options.request_timeout
         timeout = timeout if left is None else min(left, timeout)
 
         def complete(on_text: OnText | None) -> Completion:
             try:
-                return self._model.complete(request, on_text=on_text, timeout=timeout)
+                return self._run.model.complete(request, on_text=on_text, timeout=timeout)
             except (ConnectionError, TimeoutError) as error:
                 raise self._connection_error(error) from error
 
@@ -187,12 +179,12 @@ class ModelRequester:
             raise self._connection_error(error) from error
 
     def _connection_error(self, error: OSError) -> TransientError:
-        name = self._model.name
+        name = self._run.model.name
         return TransientError(f"The connection to {name} failed, try again: {error}", provider=name)
 
     def _back_off(self, error: ProviderError, retries: int, streamed: int) -> None:
         """Wait before the next retry, or raise the error."""
-        policy = self._options.retries
+        policy = self._run.options.retries
         delay = policy.delay(retries, error)
         if delay is None:
             if retries:
@@ -207,10 +199,10 @@ class ModelRequester:
         if left is not None and delay >= left:
             error.add_note(f"Not retried: the wait of {delay:.1f} s exceeds the {left:.1f} s left")
             raise error
-        self._session.dispatch(
+        self._run.session.dispatch(
             RequestRetried(
                 **self._run.event_fields,
-                step=self._step,
+                step=self.step,
                 retry=retries + 1,
                 error=f"{type(error).__name__}: {error}",
                 delay=delay,
@@ -246,21 +238,12 @@ def with_call_ids(completion: Completion, first: int, used: Iterable[str] = ()) 
     calls: list[ToolCall] = []
     for number, call in enumerate(completion.tool_calls, first):
         if not call.call_id or call.call_id in seen:
-            call = replace(call, call_id=_unused_id(number, reserved))
+            new = chain([f"call-{number}"], (f"call-{number}-{suffix}" for suffix in count(2)))
+            call = replace(call, call_id=next(each for each in new if each not in reserved))
         seen.add(call.call_id)
         reserved.add(call.call_id)
         calls.append(call)
     return replace(completion, tool_calls=tuple(calls))
-
-
-def _unused_id(number: int, reserved: Container[str]) -> str:
-    plain = f"call-{number}"
-    numbered = (f"{plain}-{suffix}" for suffix in count(2))
-    return next(each for each in chain([plain], numbered) if each not in reserved)
-
-
-def _answer_message(completion: Completion) -> AssistantMessage:
-    return AssistantMessage(completion.text, completion.tool_calls)
 
 
 def _trace_messages(messages: Sequence[Message]) -> list[object]:

@@ -36,7 +36,7 @@ from weakincentives.adapters.messages import (
     UserMessage,
     attach_partial,
 )
-from weakincentives.prompt import RenderedPrompt, ToolContext
+from weakincentives.prompt import ToolContext
 from weakincentives.runtime import (
     ConversationStarted,
     MessageAdded,
@@ -73,7 +73,7 @@ class RunState:
         self.last: Completion = Completion(stop_reason="other")
         self.open_calls: tuple[ToolCall, ...] = ()
         """The calls of the last answer, until their results are among the messages."""
-        self.on_message: Callable[[Message], object] = _ignore
+        self.on_message: Callable[[Message], object] = lambda _: None
         """Called with every message that is added, except results that the executor reported."""
         self._reported: set[str] = set()
 
@@ -224,7 +224,9 @@ class AgentLoop(PromptRun[OutputT]):
     def __init__(self, run: RunInput[OutputT]) -> None:
         """Prepare to run a rendered prompt."""
         self._expected = expected_output(run.rendered)
-        text = _prompt_text(run.rendered, None if run.model.native_output else self._expected)
+        text = run.rendered.text
+        if self._expected is not None and not run.model.native_output:
+            text += f"\n\n{self._expected.instructions()}"
         super().__init__(run, RunState(_first_messages(text, run.messages)))
         self._output_retries = 0
         self._parts: list[str] = []
@@ -321,10 +323,6 @@ class AgentLoop(PromptRun[OutputT]):
         self._state.add(UserMessage(repair_request(error, truncated=truncated)))
 
 
-def _ignore(message: Message) -> None:
-    del message  # until a run listens
-
-
 def step_limit_message(steps: int, calls: int) -> str:
     """Return the message of a `StepLimitError`."""
     return (
@@ -336,11 +334,6 @@ def step_limit_message(steps: int, calls: int) -> str:
 def output_mismatch_message(expected: ExpectedOutput, error: SerdeError) -> str:
     """Return the beginning of the message of an `OutputError`."""
     return f"The answer does not match {expected.format.name}, the prompt's output type: {error}"
-
-
-def _prompt_text(rendered: RenderedPrompt[Any], described: ExpectedOutput | None) -> str:
-    """Return the prompt; `described` is an output format that only the text can ask for."""
-    return rendered.text if described is None else f"{rendered.text}\n\n{described.instructions()}"
 
 
 def _first_messages(text: str, messages: Sequence[Message]) -> list[Message]:

@@ -6,10 +6,11 @@ returns or raises is dropped.
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar
 
 from weakincentives.adapters.cancellation import drain_until
 from weakincentives.adapters.options import RunLimits
@@ -24,20 +25,6 @@ class RequestTimeoutError(TimeoutError):
 
 class _AbandonedError(Exception):
     """Raised in the request's thread: nobody waits for it any more."""
-
-
-class _Finished(Generic[T]):
-    """The end of a request: a value or an error."""
-
-    def __init__(self, value: T | None = None, error: BaseException | None = None) -> None:
-        self._value = value
-        self._error = error
-
-    def result(self) -> T:
-        """Return the value, or raise the error."""
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
 
 
 class _TextChannel:
@@ -81,7 +68,7 @@ class TimedRequest(Generic[T]):
         """
         self._request = request
         self._on_text = on_text
-        self._inbox: SimpleQueue[str | _Finished[T] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[str | Future[T] | None] = SimpleQueue()
         self._channel = None if on_text is None else _TextChannel(self._inbox.put)
 
     def result(self, seconds: float, limits: RunLimits) -> T:
@@ -97,22 +84,24 @@ class TimedRequest(Generic[T]):
         thread = Thread(target=context.run, args=[self._work], name="wink-request", daemon=True)
         try:
             thread.start()
-            return self._wait(seconds, limits).result()
+            return self._wait(seconds, limits)
         finally:
             unsubscribe()
             if self._channel is not None:
                 self._channel.close()
 
     def _work(self) -> None:
+        finished: Future[T] = Future()
         try:
-            self._inbox.put(_Finished(self._request(self._channel)))
+            finished.set_result(self._request(self._channel))
         except BaseException as error:  # noqa: BLE001 # raised again in the waiting thread
-            self._inbox.put(_Finished(error=error))
+            finished.set_exception(error)
+        self._inbox.put(finished)
 
-    def _wait(self, seconds: float, limits: RunLimits) -> _Finished[T]:
+    def _wait(self, seconds: float, limits: RunLimits) -> T:
         for item in drain_until(seconds, self._inbox):
-            if isinstance(item, _Finished):
-                return item
+            if isinstance(item, Future):
+                return item.result()
             limits.check("Request")
             if item is not None and self._channel is not None and self._on_text is not None:
                 self._on_text(item)
