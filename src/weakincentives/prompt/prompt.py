@@ -219,29 +219,13 @@ class Prompt(CloseOnExit, Generic[OutputT]):
             template.label, "overrides_store", overrides_store, PromptOverridesStore, or_none=True
         )
         self.template = template
+        self.ns = template.ns
+        self.key = template.key
+        self.name = template.name
+        self.sections = template.sections
         self.params: tuple[object, ...] = ()
         self._store = overrides_store
         self._tag = overrides_tag
-
-    @property
-    def ns(self) -> str:
-        """The namespace of the prompt."""
-        return self.template.ns
-
-    @property
-    def key(self) -> str:
-        """Its name in the namespace."""
-        return self.template.key
-
-    @property
-    def name(self) -> str | None:
-        """Its display name."""
-        return self.template.name
-
-    @property
-    def sections(self) -> tuple[Section[Any], ...]:
-        """The top-level sections."""
-        return self.template.sections
 
     def bind(self, *params: object) -> Self:
         """Return a copy with these parameters, at most one per type; later ones win.

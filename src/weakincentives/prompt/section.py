@@ -24,12 +24,7 @@ from weakincentives.errors import PromptError
 from weakincentives.filesystem import Filesystem
 from weakincentives.posix import CloseOnExit
 from weakincentives.prompt.tool import Tool
-from weakincentives.prompt.validation import (
-    check_argument,
-    check_callable,
-    check_dataclass_instance,
-    check_items,
-)
+from weakincentives.prompt.validation import check_argument, check_items, check_or_none
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 
@@ -95,9 +90,11 @@ class Section(CloseOnExit, Generic[P]):
                 f" '.', '_' or '-': {self.key!r}"
             )
         check_argument(owner, "params_type", params_type, type, or_none=True)
-        check_callable(owner, "enabled", enabled)
+        check_or_none(owner, "enabled", enabled, "a callable", is_valid=callable(enabled))
         check_argument(owner, "accepts_overrides", accepts_overrides, bool)
-        check_dataclass_instance(owner, "default_params", default_params)
+        is_instance = is_dataclass(type(default_params))
+        wanted = "a dataclass instance"
+        check_or_none(owner, "default_params", default_params, wanted, is_valid=is_instance)
         self.tools: tuple[Tool[Any, Any], ...] = check_items(owner, "tools", tools, Tool)
         self.children: tuple[Section[Any], ...] = check_items(owner, "children", children, Section)
         self.default_params = default_params
@@ -235,8 +232,11 @@ class MarkdownSection(Section[P]):
         """Return the template, or `text`, with the parameters substituted."""
         chosen = self.template if text is None else text
         _check_template(chosen, field_names(self.params_type))
-        values = {} if params is None else _values(params)
-        return Template(chosen).substitute(values)
+        given: Any = params
+        names = () if params is None else fields(given)
+        return Template(chosen).substitute(
+            {each.name: getattr(params, each.name) for each in names}
+        )
 
     def check(self) -> None:
         """Check that the parameters have every field that the template uses."""
@@ -252,7 +252,3 @@ def _check_template(text: str, names: set[str]) -> None:
     if missing:
         known = ", ".join(sorted(names)) or "none"
         raise PromptError(f"Template uses ${{{missing[0]}}}, but the parameters are: {known}")
-
-
-def _values(params: Any) -> dict[str, object]:
-    return {each.name: getattr(params, each.name) for each in fields(params)}

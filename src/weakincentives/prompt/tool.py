@@ -7,9 +7,9 @@ of one call, for policies.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -34,10 +34,10 @@ from weakincentives.prompt.arguments import (
 )
 from weakincentives.prompt.validation import (
     check_argument,
-    check_callable,
-    check_dataclass,
     check_items,
     check_names,
+    check_or_none,
+    is_dataclass_type,
 )
 from weakincentives.runtime import BudgetTracker, CommandOutcome, Deadline
 from weakincentives.runtime.session import Session
@@ -338,7 +338,10 @@ class Tool(Generic[P, R]):
             raise PromptError(
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
-        object.__setattr__(self, "_params", self._find_params_type())
+        params = (
+            None if self.input_schema is not None else self.params_type or _infer_params_type(self)
+        )
+        object.__setattr__(self, "_params", params)
         aliases = field_aliases(self._params, self.aliases, self.name)
         object.__setattr__(self, "_field_aliases", aliases)
         object.__setattr__(self, "_shapes", _accepted_shapes(self, self._params, aliases))
@@ -352,10 +355,12 @@ class Tool(Generic[P, R]):
     def _check_arguments(self) -> None:
         owner = f"Tool {self.name!r}"
         check_argument(owner, "description", self.description, str)
-        check_callable(owner, "handler", self.handler)
-        check_callable(owner, "access", self.access)
-        check_dataclass(owner, "params_type", self.params_type)
-        check_dataclass(owner, "other_params", self.other_params)
+        for name in ("handler", "access"):
+            value = getattr(self, name)
+            check_or_none(owner, name, value, "a callable", is_valid=callable(value))
+        for name in ("params_type", "other_params"):
+            value = getattr(self, name)
+            check_or_none(owner, name, value, "a dataclass", is_valid=is_dataclass_type(value))
         check_argument(owner, "input_schema", self.input_schema, Mapping, or_none=True)
         if self.input_schema is not None and (
             self.params_type or self.other_params or self.aliases
@@ -369,11 +374,6 @@ class Tool(Generic[P, R]):
         object.__setattr__(self, "examples", examples)
         aliases = check_names(owner, "aliases", self.aliases)
         object.__setattr__(self, "aliases", MappingProxyType(aliases))
-
-    def _find_params_type(self) -> type[Any] | None:
-        if self.input_schema is not None:
-            return None
-        return self.params_type or _infer_params_type(self)
 
     @cached_property
     def schema(self) -> Mapping[str, object]:
@@ -408,15 +408,13 @@ class Tool(Generic[P, R]):
         # report the error of the shape with the fewest unknown fields: it was probably meant
         _, message, cause = min(problems, key=lambda problem: problem[0])
         if message.startswith("Unknown field") and "did you mean" not in message:
-            message += f"; {self.name} takes {', '.join(self._offered_fields())}"
+            offered = cast("Mapping[str, object]", self.schema["properties"])
+            message += f"; {self.name} takes {', '.join(offered)}"
         raise ToolValidationError(f"Invalid arguments for {self.name}: {message}") from cause
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
         return replace(self, description=description)
-
-    def _offered_fields(self) -> Iterable[str]:
-        return cast("Mapping[str, object]", self.schema["properties"])
 
     def _parse_object(self, arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
         if not isinstance(arguments, str | bytes):
@@ -515,7 +513,7 @@ def _infer_params_type(tool: Tool[Any, Any]) -> type[Any] | None:
     params = hints[names[0]]
     if params is type(None):
         return None
-    if not isinstance(params, type) or not is_dataclass(params):
+    if not is_dataclass_type(params):
         raise PromptError(f"Parameters of tool {tool.name!r} must be a dataclass: {params!r}")
     return params
 

@@ -28,35 +28,19 @@ def check_argument(
     raise _wrong_type(owner, name, expected, value)
 
 
-def check_callable(owner: str, name: str, value: object) -> None:
-    """Check that an argument is callable or None.
+def check_or_none(owner: str, name: str, value: object, wanted: str, *, is_valid: bool) -> None:
+    """Check that an argument is None or valid; `wanted` says in words what that is.
 
     Raises:
         PromptError: It is neither.
     """
-    if value is not None and not callable(value):
-        raise _wrong_type(owner, name, "a callable or None", value)
+    if value is not None and not is_valid:
+        raise _wrong_type(owner, name, f"{wanted} or None", value)
 
 
-def check_dataclass(owner: str, name: str, value: object) -> None:
-    """Check that an argument is a dataclass (the class, not an instance) or None.
-
-    Raises:
-        PromptError: It is not.
-    """
-    is_class = isinstance(value, type) and is_dataclass(value)
-    if value is not None and not is_class:
-        raise _wrong_type(owner, name, "a dataclass or None", cast("object", value))
-
-
-def check_dataclass_instance(owner: str, name: str, value: object) -> None:
-    """Check that an argument is an instance of a dataclass or None.
-
-    Raises:
-        PromptError: It is not.
-    """
-    if value is not None and not is_dataclass(type(value)):
-        raise _wrong_type(owner, name, "a dataclass instance or None", value)
+def is_dataclass_type(value: object) -> bool:
+    """Return whether a value is a dataclass: the class, not an instance."""
+    return isinstance(value, type) and is_dataclass(value)
 
 
 def check_items(owner: str, name: str, values: object, kind: type[T]) -> tuple[T, ...]:
