@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
+from typing import Final
 
 from weakincentives.errors import WinkError
 from weakincentives.runtime.deadlines import Deadline
@@ -94,32 +95,24 @@ class Budget:
 class BudgetTracker:
     """Adds up what was used of a budget; thread-safe."""
 
+    budget: Final[Budget]
+    """The budget."""
+    usage: TokenUsage
+    """The tokens used so far."""
+    tool_calls: int
+    """The number of tool calls so far."""
+
     def __init__(self, budget: Budget) -> None:
         """Start with nothing used."""
-        self._budget = budget
-        self._usage = TokenUsage()
-        self._tool_calls = 0
+        self.budget = budget
+        self.usage = TokenUsage()
+        self.tool_calls = 0
         self._lock = Lock()
-
-    @property
-    def budget(self) -> Budget:
-        """The budget."""
-        return self._budget
-
-    @property
-    def usage(self) -> TokenUsage:
-        """The tokens used so far."""
-        return self._usage
-
-    @property
-    def tool_calls(self) -> int:
-        """The number of tool calls so far."""
-        return self._tool_calls
 
     def record(self, usage: TokenUsage) -> None:
         """Add tokens that were used; `check` raises if it was too much."""
         with self._lock:
-            self._usage += usage
+            self.usage += usage
 
     def count_tool_call(self) -> None:
         """Count one tool call before it runs.
@@ -128,10 +121,10 @@ class BudgetTracker:
             BudgetExceededError: The budget allows no more calls; this one was not counted.
         """
         with self._lock:
-            allowed, calls = self._budget.max_tool_calls, self._tool_calls + 1
+            allowed, calls = self.budget.max_tool_calls, self.tool_calls + 1
             if allowed is not None and calls > allowed:
                 raise BudgetExceededError(Excess("max_tool_calls", allowed, calls))
-            self._tool_calls = calls
+            self.tool_calls = calls
 
     def check(self, what: str = "Work") -> None:
         """Check that tokens and time are within the budget.
@@ -140,17 +133,17 @@ class BudgetTracker:
             BudgetExceededError: Too many tokens were used; it names every exceeded limit.
             DeadlineExceededError: The budget's deadline has passed.
         """
-        excesses = tuple(self._find_excesses(self._usage))
+        excesses = tuple(self._find_excesses(self.usage))
         if excesses:
             raise BudgetExceededError(*excesses)
-        if self._budget.deadline is not None:
-            self._budget.deadline.check(what)
+        if self.budget.deadline is not None:
+            self.budget.deadline.check(what)
 
     def _find_excesses(self, usage: TokenUsage) -> Iterator[Excess]:
         for limit, allowed, used in (
-            ("max_input_tokens", self._budget.max_input_tokens, usage.input_tokens),
-            ("max_output_tokens", self._budget.max_output_tokens, usage.output_tokens),
-            ("max_total_tokens", self._budget.max_total_tokens, usage.total_tokens),
+            ("max_input_tokens", self.budget.max_input_tokens, usage.input_tokens),
+            ("max_output_tokens", self.budget.max_output_tokens, usage.output_tokens),
+            ("max_total_tokens", self.budget.max_total_tokens, usage.total_tokens),
         ):
             if allowed is not None and used > allowed:
                 yield Excess(limit, allowed, used)

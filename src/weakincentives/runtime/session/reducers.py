@@ -30,7 +30,7 @@ Method: TypeAlias = Callable[[T, E], T | Iterable[T]]
 """A method of the slice's own class: its result replaces the items."""
 
 
-class _Index:
+class _KeyIndex:
     """The position of the last item with each key, in the indexed part of a list."""
 
     __slots__ = ("positions", "size")
@@ -39,8 +39,8 @@ class _Index:
         self.positions: dict[Hashable, int] = {}
         self.size = 0
 
-    def copy(self) -> "_Index":
-        copy = _Index()
+    def copy(self) -> "_KeyIndex":
+        copy = _KeyIndex()
         copy.positions, copy.size = self.positions.copy(), self.size
         return copy
 
@@ -54,7 +54,7 @@ class Items(Generic[T]):
     __slots__ = ("_indexes", "_length", "_list", "_owner", "_tuple")
 
     def __init__(
-        self, shared: list[T], length: int, owner: object, indexes: dict[KeyOf, _Index]
+        self, shared: list[T], length: int, owner: object, indexes: dict[KeyOf, _KeyIndex]
     ) -> None:
         """Wrap the first `length` items of a list to which its owner may append."""
         self._list = shared
@@ -115,7 +115,7 @@ class Items(Generic[T]):
         return self._owner is owner and len(self._list) == self._length
 
     def _index_by(self, key_of: KeyOf) -> dict[Hashable, int]:
-        index = self._indexes.setdefault(key_of, _Index())
+        index = self._indexes.setdefault(key_of, _KeyIndex())
         for position in range(index.size, self._length):
             index.positions[key_of(self._list[position])] = position
             index.size = position + 1
@@ -342,7 +342,7 @@ class Definitions:
         return found
 
 
-class State(NamedTuple):
+class SessionState(NamedTuple):
     """The whole state of a session at one moment."""
 
     definitions: Definitions
@@ -353,22 +353,22 @@ class State(NamedTuple):
         """Return the items of a slice, which may not exist yet."""
         return self.items.get(kind, NO_ITEMS)
 
-    def with_items(self, items: ItemsByType) -> "State":
+    def with_items(self, items: ItemsByType) -> "SessionState":
         """Return the state with new items of slices; slices that do not exist are defined."""
         known = self.definitions.by_kind
         new = {kind: DEFAULT_DEFINITION for kind in items if kind not in known}
-        return State(self.definitions.with_changes(new), {**self.items, **items}, self.tags)
+        return SessionState(self.definitions.with_changes(new), {**self.items, **items}, self.tags)
 
-    def with_definition(self, kind: type[Any], definition: Definition) -> "State":
+    def with_definition(self, kind: type[Any], definition: Definition) -> "SessionState":
         """Return the state with a slice defined or redefined."""
         return self._replace(definitions=self.definitions.with_changes({kind: definition}))
 
-    def rebase(self, old: "State", new: "State") -> "State":
+    def rebase(self, old: "SessionState", new: "SessionState") -> "SessionState":
         """Return `new` with the changes that lead from `old` to this state."""
         if old is new:
             return self
         definitions = _find_changes(old.definitions.by_kind, self.definitions.by_kind)
-        return State(
+        return SessionState(
             new.definitions.with_changes(definitions),
             {**new.items, **_find_changes(old.items, self.items)},
             {**new.tags, **_find_changes(old.tags, self.tags)},
@@ -385,13 +385,13 @@ class SliceOperation(NamedTuple):
     """A change of one slice."""
 
     kind: type[Any]
-    change: Callable[[State], State]
+    change: Callable[[SessionState], SessionState]
 
-    def kinds(self, _state: State) -> Collection[type[Any]]:
+    def kinds(self, _state: SessionState) -> Collection[type[Any]]:
         """Return the slices that it reads or changes; None means all."""
         return (self.kind,)
 
-    def apply(self, state: State, _accepts: Accepts) -> State:
+    def apply(self, state: SessionState, _accepts: Accepts) -> SessionState:
         """Return the next state."""
         return self.change(state)
 
@@ -407,11 +407,11 @@ class FoldEvent:
         self.owner: object = owner
         self.failures: list[ReducerError] = []
 
-    def kinds(self, state: State) -> Collection[type[Any]]:
+    def kinds(self, state: SessionState) -> Collection[type[Any]]:
         """Return the slices that have a reducer."""
         return dict(state.definitions.find_routes(type(self.event)))
 
-    def apply(self, state: State, accepts: Accepts) -> State:
+    def apply(self, state: SessionState, accepts: Accepts) -> SessionState:
         """Fold it; if a reducer fails, its slice is unchanged and the others still run."""
         new_items: dict[type[Any], Items[Any]] = {}
         for kind, fold in state.definitions.find_routes(type(self.event)):
@@ -422,7 +422,7 @@ class FoldEvent:
                     failure = ReducerError(fold, kind, self.event, error)
                     failure.__cause__ = error
                     self.failures.append(failure)
-        return State(state.definitions, {**state.items, **new_items}, state.tags)
+        return SessionState(state.definitions, {**state.items, **new_items}, state.tags)
 
 
 class Restore(NamedTuple):
@@ -439,29 +439,25 @@ class Restore(NamedTuple):
     logs: frozenset[type[Any]]
     preserve_logs: bool
 
-    def kinds(self, _state: State) -> None:
+    def kinds(self, _state: SessionState) -> None:
         """Return None: all slices."""
 
-    def apply(self, state: State, accepts: Accepts) -> State:
+    def apply(self, state: SessionState, accepts: Accepts) -> SessionState:
         """Restore them."""
         known = state.definitions.by_kind
         new = {kind: Definition(log=kind in self.logs) for kind in self.items if kind not in known}
         restored = {
             kind: each
             for kind, each in {**known, **new}.items()
-            if accepts(kind) and self._restores(kind, each)
+            if accepts(kind)
+            and not (self.preserve_logs if each.log else each.refresh and kind not in self.items)
         }
         definitions = {kind: each for kind, each in new.items() if kind in restored}
-        return State(
+        return SessionState(
             state.definitions.with_changes(definitions),
             {**state.items, **{kind: self.items.get(kind, NO_ITEMS) for kind in restored}},
             state.tags,
         )
-
-    def _restores(self, kind: type[Any], definition: Definition) -> bool:
-        if definition.log:
-            return not self.preserve_logs
-        return definition.refresh is None or kind in self.items
 
 
 Operation: TypeAlias = SliceOperation | FoldEvent | Restore

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from threading import Lock, RLock
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Final, Generic, TypeVar, overload
 from uuid import UUID, uuid4
 
 from weakincentives.errors import WinkError
@@ -29,8 +29,8 @@ from weakincentives.runtime.session.reducers import (
     ItemsByType,
     Method,
     Reducer,
+    SessionState,
     SliceOperation,
-    State,
     append_all,
     check_items,
     check_slice_type,
@@ -114,7 +114,7 @@ class Slice(Generic[T]):
         check_items((item,), self._kind, None)
         kind, owner = self._kind, self._store.owner
 
-        def add(state: State) -> State:
+        def add(state: SessionState) -> SessionState:
             return state.with_items({kind: state.get(kind).with_item(item, owner)})
 
         self._store.change(SliceOperation(kind, add))
@@ -127,7 +127,7 @@ class Slice(Generic[T]):
         """
         several: Any = (items,) if isinstance(items, self._kind) else items
         new: ItemsByType = {self._kind: check_items(tuple(several), self._kind, self._store.owner)}
-        operation = SliceOperation(self._kind, partial(State.with_items, items=new))
+        operation = SliceOperation(self._kind, partial(SessionState.with_items, items=new))
         self._store.change(operation, removes=True)
 
     def clear(self) -> None:
@@ -151,7 +151,7 @@ class Slice(Generic[T]):
         """
         kind, fold = self._kind, create_fold(self._kind, event_type, reducer)
 
-        def add_reducer(state: State) -> State:
+        def add_reducer(state: SessionState) -> SessionState:
             known = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION)
             reducers = {**known.reducers, event_type: fold}
             return state.with_definition(kind, replace(known, reducers=reducers))
@@ -169,6 +169,21 @@ class Session:
     `session[T]` is the slice of the type `T`. Events published on the bus, by anyone, are
     folded into the slices that have a reducer for them. All methods are thread-safe.
     """
+
+    bus: Final[EventBus]
+    """The event bus."""
+    dispatcher: Final[EventBus]
+    """An alias of `bus`."""
+    session_id: Final[UUID]
+    """The ID."""
+    created_at: Final[datetime]
+    """When the session began."""
+    tags: Final[Mapping[str, str]]
+    """The labels."""
+    parent: "Final[Session | None]"
+    """The parent session."""
+    children: "tuple[Session, ...]"
+    """The child sessions, oldest first."""
 
     def __init__(
         self,
@@ -195,60 +210,27 @@ class Session:
         Raises:
             ValueError: `bus` and `dispatcher` differ, or `created_at` has no time zone.
         """
-        self._bus = _choose_bus(bus, dispatcher)
-        self._session_id = session_id or uuid4()
+        if created_at is not None and created_at.tzinfo is None:
+            raise ValueError(f"created_at has no time zone: {created_at!r}")
+        self.bus = self.dispatcher = _choose_bus(bus, dispatcher)
+        self.session_id = session_id or uuid4()
         self._clock = clock
-        self._created_at = _check_date(created_at) or clock.now()
-        self._tags = MappingProxyType(dict(tags or {}))
+        self.created_at = created_at or clock.now()
+        self.tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
         self._publish_lock = RLock()
-        self._children: tuple[Session, ...] = ()
+        self.children = ()
         self._store = Store()
         for kind in LOG_TYPES:
             self.install(kind, reducers={kind: append_all}, log=True)
-        _Feed(self._store, self._bus, self._session_id)
-        self._parent = parent
+        _Feed(self._store, self.bus, self.session_id)
+        self.parent = parent
         if parent is not None:
             parent.add_child(self)
 
     def __repr__(self) -> str:
         """Return the ID."""
-        return f"Session({str(self._session_id)!r})"
-
-    @property
-    def bus(self) -> EventBus:
-        """The event bus."""
-        return self._bus
-
-    @property
-    def dispatcher(self) -> EventBus:
-        """An alias of `bus`."""
-        return self._bus
-
-    @property
-    def session_id(self) -> UUID:
-        """The ID."""
-        return self._session_id
-
-    @property
-    def created_at(self) -> datetime:
-        """When the session began."""
-        return self._created_at
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The labels."""
-        return self._tags
-
-    @property
-    def parent(self) -> "Session | None":
-        """The parent session."""
-        return self._parent
-
-    @property
-    def children(self) -> "tuple[Session, ...]":
-        """The child sessions, oldest first."""
-        return self._children
+        return f"Session({str(self.session_id)!r})"
 
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
@@ -294,7 +276,7 @@ class Session:
         make = _initial_factory(kind, initial)
         first = None if make is None else check_items((make(),), kind, self._store.owner)
 
-        def define(state: State) -> State:
+        def define(state: SessionState) -> SessionState:
             reducers = state.definitions.by_kind.get(kind, DEFAULT_DEFINITION).reducers
             state = state.with_definition(kind, Definition(make, log, refresh, reducers))
             return state if first is None or state.get(kind) else state.with_items({kind: first})
@@ -317,9 +299,9 @@ class Session:
             TransactionEndedError: The current transaction was rolled back.
         """
         self._store.open_draft()  # raises if it was rolled back
-        token = _publisher.set(self._session_id)
+        token = _publisher.set(self.session_id)
         try:
-            return self._bus.publish(event)
+            return self.bus.publish(event)
         finally:
             _publisher.reset(token)
 
@@ -328,7 +310,7 @@ class Session:
         items, logs = self._store.capture()
         snapshot = Snapshot(
             snapshot_id=snapshot_id or uuid4(),
-            session_id=self._session_id,
+            session_id=self.session_id,
             created_at=self._clock.now(),
             tag=tag,
             slices=Slices(items),
@@ -336,7 +318,7 @@ class Session:
         )
         if tag is not None:
 
-            def set_tag(state: State) -> State:
+            def set_tag(state: SessionState) -> SessionState:
                 return state._replace(tags={**state.tags, tag: snapshot})
 
             self._store.change(SliceOperation(str, set_tag))  # no slice has this type
@@ -374,7 +356,7 @@ class Session:
         Reducers, tagged snapshots and children stay. Then `SessionReset` is published.
         """
         self._store.restore({}, frozenset(), preserve_logs=False, refresh=False)
-        self.dispatch(SessionReset(self._session_id))
+        self.dispatch(SessionReset(self.session_id))
 
     def clone(
         self,
@@ -392,7 +374,7 @@ class Session:
             bus=bus,
             parent=parent,
             session_id=session_id,
-            tags=self._tags if tags is None else tags,
+            tags=self.tags if tags is None else tags,
             clock=self._clock,
         )
         clone._store.state = self._store.view()
@@ -467,7 +449,7 @@ class Session:
     def add_child(self, child: "Session") -> None:
         """Append a session to `children`; `Session(parent=...)` calls it."""
         with self._lock:
-            self._children = (*self._children, child)
+            self.children = (*self.children, child)
 
 
 class _Feed:
@@ -499,12 +481,6 @@ def _choose_bus(bus: EventBus | None, dispatcher: EventBus | None) -> EventBus:
         raise ValueError("Pass bus or dispatcher, not both")
     chosen = bus if bus is not None else dispatcher
     return InProcessEventBus() if chosen is None else chosen
-
-
-def _check_date(created_at: datetime | None) -> datetime | None:
-    if created_at is not None and created_at.tzinfo is None:
-        raise ValueError(f"created_at has no time zone: {created_at!r}")
-    return created_at
 
 
 def _initial_factory(

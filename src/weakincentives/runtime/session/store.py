@@ -36,7 +36,7 @@ from weakincentives.runtime.session.reducers import (
     ReducerError,
     Refresh,
     Restore,
-    State,
+    SessionState,
     check_items,
     create_items,
 )
@@ -93,7 +93,7 @@ class Store:
         """Notified when a draft ends."""
         self.owner: object = object()
         """The owner that may append to items in place."""
-        self.state: State = State(Definitions({}), {}, {})
+        self.state: SessionState = SessionState(Definitions({}), {}, {})
         self.outbox: deque[object] = deque()
         """Events of committed transactions, in the order of their commits."""
         self._folding = Lock()
@@ -119,7 +119,7 @@ class Store:
             return self.state.get(kind)
         return draft.read(kind)
 
-    def view(self) -> State:
+    def view(self) -> SessionState:
         """Return the whole state, as seen in this context."""
         draft = _find_draft(self, _bound.get())
         if draft is None or draft.status == "dropped":
@@ -132,11 +132,11 @@ class Store:
             self._check_not_folding()
             draft = self.open_draft()
             if draft is None:
-                self.state = self.run(operation, self.state, _accept_all)
+                self.state = self.run(operation, self.state, lambda _: True)
             else:
                 draft.change(operation, removes=removes)
 
-    def change_trunk(self, change: Callable[[State], State]) -> None:
+    def change_trunk(self, change: Callable[[SessionState], SessionState]) -> None:
         """Change a slice that is not part of transactions."""
         with self.lock:
             self._check_not_folding()
@@ -152,7 +152,7 @@ class Store:
             new = {kind: check_items((make(before.latest()),), kind, self.owner)}
             with self.lock:
                 if self.state.get(kind) is before or attempt == _MAX_ATTEMPTS - 1:
-                    self.change_trunk(partial(State.with_items, items=new))
+                    self.change_trunk(partial(SessionState.with_items, items=new))
                     return
 
     def fold(self, event: object) -> list[ReducerError]:
@@ -226,7 +226,7 @@ class Store:
 
     # --- for drafts ---
 
-    def run(self, operation: Operation, state: State, accepts: Accepts) -> State:
+    def run(self, operation: Operation, state: SessionState, accepts: Accepts) -> SessionState:
         """Return the state after an operation; reducers must not change the session meanwhile."""
         with self._folding:
             return operation.apply(state, accepts)
@@ -268,7 +268,9 @@ class Draft:
         self.touched: set[type[Any]] | None = set()
         """The slices that were read or changed; None means all."""
         self.log_replacements: dict[type[Any], _LogReplacement] = {}
-        self._states: tuple[State, State] | None = None  # its base, and with the operations
+        self._states: tuple[SessionState, SessionState] | None = (
+            None  # its base, and with the operations
+        )
         self._is_exclusive = exclusive
 
     def bind(self) -> None:
@@ -291,7 +293,7 @@ class Draft:
         return bool(self.operations or self.log_replacements)
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         """The state as seen in the draft."""
         return self._update()[1]
 
@@ -336,7 +338,7 @@ class Draft:
             self._touch((kind,))
             return items
 
-    def view(self) -> State:
+    def view(self) -> SessionState:
         """Return the whole state as seen in the draft."""
         with self.trunk.lock:
             self.take_turn()
@@ -396,7 +398,7 @@ class Draft:
                 self.log_replacements = {}
                 self._end("dropped")
 
-    def absorb(self, child: "Draft", state: State) -> None:
+    def absorb(self, child: "Draft", state: SessionState) -> None:
         """Add the changes of a nested draft, which lead from the current state to `state`."""
         self._states = self._update()[0], state
         self.operations += child.operations
@@ -427,7 +429,9 @@ class Draft:
             draft = draft.parent
         return live if draft is None else draft.log_replacements[kind].apply(live, self.trunk.owner)
 
-    def _defer_removal(self, live: State, kinds: Collection[type[Any]] | None) -> State:
+    def _defer_removal(
+        self, live: SessionState, kinds: Collection[type[Any]] | None
+    ) -> SessionState:
         """Defer replacement of logs to the commit: a failed call must not remove entries."""
         before, known = self.trunk.state, live.definitions.by_kind
         logs = [kind for kind in (known if kinds is None else kinds) if known[kind].log]
@@ -435,7 +439,7 @@ class Draft:
             self.log_replacements[kind] = _LogReplacement(before.get(kind), live.get(kind))
         return live.with_items({kind: before.get(kind) for kind in logs})
 
-    def _update(self, *, replays: bool = False) -> tuple[State, State]:
+    def _update(self, *, replays: bool = False) -> tuple[SessionState, SessionState]:
         """Return the base state and the one with the changes so far.
 
         The base is the current state of the parent or trunk, or the latest that does not affect
@@ -455,7 +459,7 @@ class Draft:
     def _is_private(self, kind: type[Any]) -> bool:
         return kind not in self.trunk.state.definitions.shared
 
-    def _is_unaffected(self, base: State, live: State) -> bool:
+    def _is_unaffected(self, base: SessionState, live: SessionState) -> bool:
         """Return whether everything read or changed here is the same in `base` and `live`."""
         if not self.touched:
             return self.touched is not None
@@ -476,7 +480,7 @@ class Draft:
                 draft.touched.update(kinds)
             draft = draft.parent
 
-    def _replay(self, state: State) -> State:
+    def _replay(self, state: SessionState) -> SessionState:
         """Apply the operations to a state that others have changed."""
         for operation in self.operations:
             failures = operation.failures if isinstance(operation, FoldEvent) else []
@@ -492,7 +496,3 @@ def _find_draft(trunk: Store, draft: Draft | None) -> Draft | None:
     while draft is not None and (draft.trunk is not trunk or draft.status == "committed"):
         draft = draft.enclosing
     return draft
-
-
-def _accept_all(_: type[Any]) -> bool:
-    return True

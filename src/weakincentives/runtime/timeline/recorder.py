@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import RLock, Thread
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 from weakincentives import __version__
 from weakincentives.filesystem import (
@@ -75,6 +75,15 @@ class SessionRecorder(CloseOnExit):
     the recording does not.
     """
 
+    path: Final[Path]
+    """The directory of the history."""
+    last: int
+    """The number of the last step."""
+    problem: str | None
+    """Why nothing is recorded any more."""
+    saved: dict[int, tuple[str, ...]]
+    """What a person saved and a call replaced, by the step that replaced it."""
+
     def __init__(
         self,
         session: Session,
@@ -123,7 +132,7 @@ class SessionRecorder(CloseOnExit):
         """
         workspace = _check_workspace(filesystem, Path(path))
         self._session = session
-        self._path = Path(path)
+        self.path = Path(path)
         self._now = now
         self._lock = RLock()
         self._first: Future[None] = Future()  # the first step is stored
@@ -132,20 +141,19 @@ class SessionRecorder(CloseOnExit):
         self._recorded_messages: list[Any] = []
         self._sessions = _SessionTracker()
         self._branch = branch
-        self.problem: str | None = None
-        self.saved: dict[int, tuple[str, ...]] = {}
-        """What a person saved and a call replaced, by the step that replaced it."""
+        self.problem = None
+        self.saved = {}
         self._parent: int | None = None
-        self._last = 0
+        self.last = 0
         self._tree: str | None = None
         self._files: FileTracker | None = None
         self._unsubscribe: list[Callable[[], object]] = []
         root = _NO_ROOT if workspace is None else workspace.root
         if at is None:
-            self._store = HistoryStore.create(self._path, Path(root), durable=durable)
+            self._store = HistoryStore.create(self.path, Path(root), durable=durable)
         else:
-            check_continuable(self._path)
-            self._store = HistoryStore(self._path, read_only=False, durable=durable)
+            check_continuable(self.path)
+            self._store = HistoryStore(self.path, read_only=False, durable=durable)
         try:
             recorded = self._append_header(root) if at is None else self._continue_at(at)
             default = "recording began" if at is None else f"continued at step {at}"
@@ -163,16 +171,6 @@ class SessionRecorder(CloseOnExit):
             self._stop_listening()
             self._store.close()
             raise
-
-    @property
-    def path(self) -> Path:
-        """The directory of the history."""
-        return self._path
-
-    @property
-    def last(self) -> int:
-        """The number of the last step."""
-        return self._last
 
     def close(self) -> None:
         """Record what changed since the last step, and stop; idempotent."""
@@ -193,7 +191,7 @@ class SessionRecorder(CloseOnExit):
 
     def _continue_at(self, at: int) -> SnapshotFilesystem:
         """Continue the history after a step; return the files of that step."""
-        before = Timeline(self._path, self._store)
+        before = Timeline(self.path, self._store)
         self._tree = before.step(at).tree
         self._branch = before.name_branch(at, self._branch)
         if before.find_lost(at):  # only the files are known, so only they are compared
@@ -202,7 +200,7 @@ class SessionRecorder(CloseOnExit):
         else:
             self._messages = list(before.messages(at))
             self._recorded_messages = list(self._messages)
-        self._parent, self._last = at, before.last
+        self._parent, self.last = at, before.last
         return before.files(at)
 
     def _start(
@@ -237,7 +235,7 @@ class SessionRecorder(CloseOnExit):
     def _stop(self, error: BaseException) -> None:
         """Note why nothing is recorded any more."""
         fact = getattr(error, "strerror", None) or error
-        self.problem = f"Recording stopped after step {self._last}: {fact}"
+        self.problem = f"Recording stopped after step {self.last}: {fact}"
         _log.warning("%s", self.problem)
 
     def _subscribe(self, filesystem: Filesystem | None) -> None:
@@ -277,7 +275,7 @@ class SessionRecorder(CloseOnExit):
             self._record("files", "saved by the user during a call", {}, saved)
             if self.problem is not None:
                 raise OSError(f"{self.problem}; the user saved {display_paths(paths)}")
-            self.saved[self._last + 1] = paths
+            self.saved[self.last + 1] = paths
 
     def _mark(self, event: FilesystemEvent) -> None:
         self._wait()
@@ -360,17 +358,17 @@ class SessionRecorder(CloseOnExit):
                 is_stored=is_stored,
             )
             try:
-                self._last = self._store_step(step, found, objects)
+                self.last = self._store_step(step, found, objects)
             except LogError as error:
                 _log.warning("A step is recorded without what takes most room: %s", error)
-                self._last = self._store_step(step, found, objects, _MAX_VALUE)
+                self.last = self._store_step(step, found, objects, _MAX_VALUE)
         except BaseException:
             if self._files is not None and recorded is not None:
                 self._files.recorded = recorded
             raise
         finally:
             objects.close()
-        self._parent, self._branch = self._last, None
+        self._parent, self._branch = self.last, None
 
     def _store_step(
         self, step: StepRecord, found: "_Step", objects: StepObjects, max_size: int | None = None
