@@ -21,8 +21,7 @@ from weakincentives.prompt.overrides import (
     TextOverride,
     text_hash,
 )
-from weakincentives.prompt.prompt import Prompt, PromptTemplate
-from weakincentives.prompt.rendering import RenderedPrompt
+from weakincentives.prompt.prompt import Prompt, PromptTemplate, RenderedPrompt
 from weakincentives.prompt.section import MarkdownSection, Section, WorkspaceSection
 from weakincentives.prompt.tool import (
     Media,
