@@ -20,11 +20,11 @@ from weakincentives.filesystem import (
     FileWritten,
     HostBacked,
     Kept,
+    LineIndexed,
     LinkCreated,
     ObservableFilesystem,
     PermissionsChanged,
     Pinnable,
-    ReadableFilesystem,
     Reversible,
     Savepoint,
     Snapshotable,
@@ -182,8 +182,8 @@ def begin_rollback(
         point = _SnapshotPoint(filesystem, everything=observed is None)
     if point is None:
         everything = bypasses_filesystem or not recorded
-        # one of ours is not wrapped in a proxy, which would hide its capabilities
-        everything = everything or isinstance(filesystem, ReadableFilesystem)
+        # one with more than the protocol is not wrapped in a proxy, which would hide that
+        everything = everything or isinstance(filesystem, LineIndexed)
         return RollbackHandle(filesystem, UndoLog(filesystem, everything=everything))
     handle = RollbackHandle(filesystem, point)
     if observed is not None:
