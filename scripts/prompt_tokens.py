@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from weakincentives.adapters import CompletionRequest, SystemMessage, ToolDefinition, UserMessage
-from weakincentives.adapters.anthropic.request import build_message_request
+from weakincentives.adapters.anthropic.messages import build_message_request
 from weakincentives.adapters.chat_completions import build_chat_request
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox

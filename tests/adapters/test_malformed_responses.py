@@ -27,7 +27,7 @@ from weakincentives.adapters import (
     ToolMessage,
     UserMessage,
 )
-from weakincentives.adapters.anthropic.request import build_message_request
+from weakincentives.adapters.anthropic.messages import build_message_request
 from weakincentives.adapters.chat_completions import build_chat_request
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.lenient import distinct, whole_characters

@@ -32,7 +32,7 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.adapters.anthropic.adapter import AnthropicAdapter
-from weakincentives.adapters.anthropic.request import native_type
+from weakincentives.adapters.anthropic.messages import native_type
 from weakincentives.contrib.tools.shell import shell_handlers
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem

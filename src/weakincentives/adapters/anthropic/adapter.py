@@ -27,8 +27,7 @@ except ModuleNotFoundError as _error:
         name=_error.name,
     ) from _error
 
-from weakincentives.adapters.anthropic.request import build_message_request
-from weakincentives.adapters.anthropic.response import MessageResponse
+from weakincentives.adapters.anthropic.messages import MessageResponse, build_message_request
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.adapter import ErrorBody, HttpAdapter, SdkErrors
 from weakincentives.adapters.http.transport import bare_url, limit_client
