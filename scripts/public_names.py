@@ -107,6 +107,9 @@ def module(name: str) -> Module:
     base = SOURCES.joinpath(*name.split("."))
     path = base / "__init__.py" if base.is_dir() else Path(f"{base}.py")
     source = path.read_text(encoding="utf-8")
+    stub = path.with_suffix(".pyi")
+    if stub.exists():  # of a package whose names load late
+        source += stub.read_text(encoding="utf-8")
     return Module(name, source, ast.parse(source))
 
 
