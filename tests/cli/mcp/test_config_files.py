@@ -237,6 +237,9 @@ def test_yaml_gets_a_block_and_keeps_every_other_byte(newline: str) -> None:
         "'extensions':\n    a:\n        type: b\n",
         "A:\n- 1\n- b: 2\nextensions:\n  x: {a: 1}\n",
         "A: |\n  extensions:\n    no: 1\n",
+        "A: [1,\n2]\nextensions: {\n}\n",
+        "extensions: &all\n  a: {b: [1,\n      2]}\n\n# the end\nZ: 1\n",
+        "A: {b: x\u2028y}\nextensions:\n  a:\n    b: >-\n      one\n      two",
     ],
 )
 def test_yaml_in_plain_form_says_the_same_after_a_server_was_added(before: str) -> None:
@@ -260,13 +263,12 @@ def test_a_block_of_yaml_is_replaced_alone() -> None:
     [
         "{extensions: {}}\n",
         "extensions: {a: {type: b}}\n",
-        "extensions: &all\n  a: 1\n",
+        "extensions: &all\n  a: {}\nothers: *all\n",
         "extensions:\n- a\n",
         "extensions:\n  - a\n",
         "extensions: |\n  text\n",
         "extensions: {}\nextensions: {}\n",
         "a: 1\n---\nb: 2\n",
-        "a: [1,\n2]\n",
         "extensions:\n\ta: 1\n",
         "extensions:\n    a: 1\n  b: 2\n",
     ],

@@ -18,9 +18,9 @@ CLAUDE = """\
   "numStartups": 12,
   "mcpServers": {
     "github": {
+      "env": { "GITHUB_TOKEN": "ghp_0123456789abcdefghijABCDEFGHIJ" },
       "type": "stdio",
-      "command": "npx",
-      "env": { "GITHUB_TOKEN": "ghp_0123456789abcdefghijABCDEFGHIJ" }
+      "command": "npx"
     }
   },
   "projects": {}

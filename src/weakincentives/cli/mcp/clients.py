@@ -196,10 +196,8 @@ def is_own_entry(entry: object, directory: Path | None = None) -> bool:
 
 
 def _words(entry: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command of an entry; of YAML there is only the text."""
-    if isinstance(text := entry.get("text"), str):
-        return [word.strip("\"'") for line in text.splitlines() for word in line.split()]
+    """Return the words of the command of an entry."""
     arguments = entry.get("args")
     more = cast("list[Any]", arguments) if isinstance(arguments, list) else []
-    words: list[Any] = [entry.get("command"), *more]
+    words: list[Any] = [entry.get("command"), entry.get("cmd"), *more]
     return [each for each in words if isinstance(each, str)]

@@ -1,10 +1,10 @@
 """Edit configuration files in place: one entry is added, replaced or removed, the rest stays.
 
-JSON: Python's own decoder finds where each member of an object is, in a text whose comments and
-trailing commas are blanked: VS Code, Cursor and Gemini accept them. Only the characters of one
-member change. TOML: one table, as whole lines. YAML has no parser here: only the plain form that
-goose writes is edited, a document whose keys begin at the start of a line, and a block mapping
-below the key of the table. Everything else raises an error, and the user gets the text to paste.
+Only the characters of one entry change. JSON: Python's own decoder finds where each member of an
+object is, in a text whose comments and trailing commas are blanked: VS Code, Cursor and Gemini
+accept them. TOML: one table, as whole lines. YAML: the marks of PyYAML's nodes, in a document whose
+servers are a block mapping. Libraries that write a whole document drop or move comments. What
+cannot be edited raises an error, and the user gets the text to paste.
 """
 
 import json
@@ -15,10 +15,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeAlias, cast
+
+from weakincentives.extras import describe_missing
 
 Entry: TypeAlias = Mapping[str, Any]
 """The configuration of one server, as plain data."""
+_Pair: TypeAlias = tuple[Any, Any]
+"""The nodes of a key and of its value in YAML."""
 _DEFAULT_INDENT = "  "
 _BYTE_ORDER_MARK = "\ufeff"
 _BLANKS = _BYTE_ORDER_MARK + " \t\r\n"
@@ -29,14 +35,7 @@ _NOT_NEWLINE = re.compile(r"[^\r\n]")
 _decoder = json.JSONDecoder()
 _TABLE_HEADER = re.compile(r"\s*\[")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_KEY = r"(?P<key>[A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(?=\s|$)"
-_TOP = re.compile(_KEY)
-_IGNORED = re.compile(r"\s*(?:#.*)?$")
-_MARKER = re.compile(r"(?:---|\.\.\.|%)")
-_EMPTY = re.compile(r"(?<=:)[ \t]*(?:\{\s*\}|null|~)(?=\s|$)")
-_EMPTY_VALUE = re.compile(r"\s*(?:\{\s*\}|null|~)?\s*(?:#.*)?$")
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_UNQUOTED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 class ConfigEditError(ValueError):
@@ -67,9 +66,9 @@ class ConfigFormat(ABC):
         left = {key: each for key, each in self.read(text, table).items() if key != name}
         return self._check(text, self._remove(text, table, name), table, left)
 
-    def _parse(self, text: str) -> dict[str, Any] | None:
-        """Return what a text says; None if there is no parser."""
-        del text
+    @abstractmethod
+    def _parse(self, text: str) -> dict[str, Any]:
+        """Return what a text says."""
 
     @abstractmethod
     def _insert(self, text: str, table: str, name: str, entry: Entry) -> str:
@@ -81,13 +80,10 @@ class ConfigFormat(ABC):
 
     def _check(self, before: str, after: str, table: str, entries: Entry) -> str:
         """Return an edited text that has these entries, if everything else in it is as before."""
-        expected = self._parse(before)
-        if expected is None:
-            return after
         found: dict[str, Any] = {}
         with suppress(ConfigEditError):
-            found = {table: {}, **(self._parse(after) or {})}
-        if found != {**expected, table: entries}:
+            found = {table: {}, **self._parse(after)}
+        if found != {**self._parse(before), table: entries}:
             raise ConfigEditError(f"It has {table!r} in a form that cannot be edited safely")
         return after
 
@@ -181,50 +177,58 @@ class TomlFormat(ConfigFormat):
 
 
 class YamlFormat(ConfigFormat):
-    """YAML in its plain form; each server is its text, below `text`."""
+    """YAML whose servers are a block mapping."""
 
     def read(self, text: str, table: str) -> dict[str, Any]:
         """Return the servers that a file configures."""
-        lines = text.splitlines(keepends=True)
-        header = _find_header(lines, table)
-        children = [] if header is None else _children(lines, header)
-        return {name: {"text": "".join(lines[start:end])} for name, start, end in children}
+        found = self._parse(text).get(table)
+        if not isinstance(found, dict | None):
+            raise ConfigEditError(f"{table!r} in it is not a mapping")
+        return cast("dict[str, Any]", found or {})
 
     def render(self, table: str, name: str, entry: Entry) -> str:
         """Return the text to paste into a new file."""
         return f"{table}:\n{_render_block(name, entry, _DEFAULT_INDENT)}"
 
+    def _parse(self, text: str) -> dict[str, Any]:
+        _compose(text)  # keys that are there twice
+        try:
+            found: object = _yaml().safe_load(text)
+        except (ValueError, _yaml().YAMLError) as error:
+            raise ConfigEditError(f"It is not plain YAML: {error}") from error
+        if not isinstance(found, dict | None):
+            raise ConfigEditError("It is not a YAML mapping")
+        return cast("dict[str, Any]", found or {})
+
     def _insert(self, text: str, table: str, name: str, entry: Entry) -> str:
-        lines = text.splitlines(keepends=True)
         newline = newline_of(text)
-        header = _find_header(lines, table)
+        header = _compose(text).get(table)
         if header is None:
             end = "" if not text or text.endswith("\n") else newline
             return text + end + self.render(table, name, entry).replace("\n", newline)
-        children = _children(lines, header)
-        indent = _DEFAULT_INDENT
-        if children:
-            first = lines[children[0][1]]
-            indent = " " * (len(first) - len(first.lstrip(" ")))
+        servers = _block(header)
+        first = next(iter(servers.values()), None)
+        indent = _DEFAULT_INDENT if first is None else _line_indent(text, first[0].start_mark.index)
         block = _render_block(name, entry, indent).replace("\n", newline)
-        for own, start, end in children:
-            if own == name:
-                return "".join((*lines[:start], block, *lines[end:]))
+        if name in servers:
+            start, end = _lines_of(text, servers[name])
+            return text[:start] + block + text[end:]
         # as the first child: the last one may end with a block of text that looks like comments
-        lines[header] = (
-            _EMPTY.sub("", lines[header], count=1).removesuffix("\n").rstrip("\r") + newline
-        )
-        return "".join((*lines[: header + 1], block, *lines[header + 1 :]))
+        if first is None:
+            value = header[1]
+            before, after = text[: value.start_mark.index], text[value.end_mark.index :]
+            text = f"{before.rstrip(' ')}{after}"
+        start = _line_end(text, header[0].end_mark.index)
+        begin = text[:start] if text[:start].endswith("\n") else text[:start] + newline
+        return begin + block + text[start:]
 
     def _remove(self, text: str, table: str, name: str) -> str:
-        lines = text.splitlines(keepends=True)
-        header = _find_header(lines, table)
-        assert header is not None
-        children = _children(lines, header)
-        start, end = next((start, end) for own, start, end in children if own == name)
-        if len(children) == 1:
-            lines[header] = lines[header].replace(":", ": {}", 1)
-        return "".join((*lines[:start], *lines[end:]))
+        header = _compose(text)[table]
+        servers = _block(header)
+        start, end = _lines_of(text, servers[name])
+        after_key = text.index(":", header[0].end_mark.index) + 1
+        empty = " {}" if len(servers) == 1 else ""
+        return text[:after_key] + empty + text[after_key:start] + text[end:]
 
 
 JSON = JsonFormat()
@@ -237,18 +241,10 @@ def newline_of(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def quote(text: str) -> str:
-    """Return a string in double quotes that JSON, TOML and YAML read alike."""
-    parts = ['"']
-    for character in text:
-        number = ord(character)
-        if character in '"\\':
-            parts.append(f"\\{character}")
-        elif number < 0x20 or 0x7F <= number < 0xA0 or number in (0x2028, 0x2029, 0xFEFF):
-            parts.append(f"\\u{number:04x}")
-        else:
-            parts.append(character)
-    return "".join((*parts, '"'))
+def quote(value: object) -> str:
+    """Return a value as JSON that YAML reads alike, and TOML too if it is no object or null."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNQUOTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 # --- JSON ---
@@ -268,51 +264,34 @@ class _Member:
 
 
 def _insert_member(text: str, start: int, key: str, value: object, unit: str) -> str:
-    """Add a member at the end of the object that begins at a position."""
+    """Add a member at the start of the object that begins at a position."""
     members, close = _members(text, start)
-    newline = newline_of(text)
-    last = members[-1] if members else None
-    begin = start + 1 if last is None else last.end
-    gap = text[begin:close]
-    before = "," if last is not None and last.comma is None else ""
-    if last is not None and "\n" not in text[start:close]:
-        member = f"{quote(key)}: {json.dumps(value, ensure_ascii=False)}"
-        kept = gap.rstrip()
-        return text[:begin] + before + kept + f" {member}" + gap[len(kept) :] + text[close:]
-    outer = _line_indent(text, start)
-    indent = outer + unit if last is None else _line_indent(text, last.start)
-    kept = gap.rstrip()
-    rest = gap[len(kept) :]
-    if "\n" not in rest:
-        rest = newline + outer
-    member = f"{quote(key)}: {_render(value, unit, indent, newline)}"
-    after = "," if last is not None and last.comma is not None else ""
-    return text[:begin] + before + kept + newline + indent + member + after + rest + text[close:]
+    newline, outer = newline_of(text), _line_indent(text, start)
+    gap = text[start + 1 : close]
+    if members and "\n" not in gap:
+        first = members[0].start
+        return f"{text[:first]}{quote(key)}: {quote(value)}, {text[first:]}"
+    indent = _line_indent(text, members[0].start) if members else outer + unit
+    member = f"{quote(key)}: {_render(value, unit, indent, newline)}{',' if members else ''}"
+    rest = gap if "\n" in gap else gap.rstrip() + newline + outer
+    return text[: start + 1] + newline + indent + member + rest + text[close:]
 
 
 def _remove_member(text: str, start: int, name: str) -> str:
     """Take a member out of an object, with the lines that only it is on."""
-    members, close = _members(text, start)
+    members, _ = _members(text, start)
     index = next(number for number, each in enumerate(members) if each.key == name)
     member = members[index]
-    is_last = index == len(members) - 1
     end = member.end if member.comma is None else member.comma + 1
-    if is_last and index and member.comma is None:
-        comma = members[index - 1].comma
-        assert comma is not None
-        kept = text[comma + 1 : member.start].rstrip()
-        return text[:comma] + kept + text[end:]
-    begin = len(text[: member.start].rstrip(" \t"))
-    if is_last:
-        before = text[:begin].rstrip()
-        if not index and before == text[: start + 1] and not text[end:close].strip():
-            return before + text[close:]  # nothing is left in it
-        return before + text[end:]
-    rest = text[end:]
-    blank = len(rest) - len(rest.lstrip(" \t"))
-    if text[:begin].endswith("\n") and rest[blank:].startswith(("\n", "\r\n")):
-        return text[:begin] + rest[blank:].removeprefix("\r").removeprefix("\n")
-    return text[: member.start] + rest[blank:]
+    before, after = text[: member.start], text[end:].lstrip(" \t")
+    if after.startswith(("\n", "\r\n")):
+        before = before.rstrip()
+    if before.endswith("{") and after.lstrip().startswith("}"):
+        after = after.lstrip()  # nothing is left in it
+    previous = members[index - 1].comma if index and member.comma is None else None
+    if previous is not None:
+        before = before[:previous] + before[previous + 1 :]
+    return before + after
 
 
 def _render(value: object, unit: str, indent: str, newline: str) -> str:
@@ -379,17 +358,11 @@ def _skip(text: str, position: int) -> int:
 
 
 def _toml_value(value: object) -> str:
-    match value:
-        case str():
-            return quote(value)
-        case dict():
-            table = cast("dict[str, object]", value)
-            pairs = (f"{_toml_key(key)} = {_toml_value(each)}" for key, each in table.items())
-            return f"{{ {', '.join(pairs)} }}"
-        case list():
-            return f"[{', '.join(map(_toml_value, cast('list[object]', value)))}]"
-        case _:
-            return json.dumps(value)
+    if not isinstance(value, dict):
+        return quote(value)
+    table = cast("dict[str, object]", value)
+    pairs = (f"{_toml_key(key)} = {_toml_value(each)}" for key, each in table.items())
+    return f"{{ {', '.join(pairs)} }}"
 
 
 def _toml_key(name: str) -> str:
@@ -422,81 +395,52 @@ def _find_section(lines: list[str], table: str, name: str) -> tuple[int, int]:
 
 
 def _render_block(name: str, entry: Entry, indent: str) -> str:
-    lines = [f"{indent}{_scalar(name)}:\n"]
     inner = indent + _DEFAULT_INDENT
-    for key, value in entry.items():
-        match value:
-            case list() | dict() if not value:
-                lines.append(f"{inner}{key}: {json.dumps(value)}\n")
-            case list():
-                lines.append(f"{inner}{key}:\n")
-                lines.extend(f"{inner}  - {_scalar(each)}\n" for each in cast("list[Any]", value))
-            case dict():
-                lines.append(f"{inner}{key}:\n")
-                table = cast("dict[str, Any]", value)
-                lines.extend(f"{inner}  {each}: {_scalar(table[each])}\n" for each in table)
-            case _:
-                lines.append(f"{inner}{key}: {_scalar(value)}\n")
-    return "".join(lines)
+    lines = [f"{inner}{key}: {quote(value)}\n" for key, value in entry.items()]
+    return "".join((f"{indent}{quote(name)}:\n", *lines))
 
 
-def _scalar(value: object) -> str:
-    if not isinstance(value, str):
-        return json.dumps(value)
-    is_plain = _BARE.fullmatch(value) and value.lower() not in _WORDS
-    return value if is_plain else quote(value)
+def _yaml() -> ModuleType:
+    try:
+        return import_module("yaml")
+    except ModuleNotFoundError as error:
+        raise ConfigEditError(describe_missing("YAML", "mcp")) from error
 
 
-def _find_header(lines: list[str], table: str) -> int | None:
-    """Return the line with the key of the table.
+def _compose(text: str) -> dict[str, _Pair]:
+    """Return the keys of a document, with the nodes of each key and value."""
+    try:
+        root: Any = _yaml().compose(text)
+    except (ValueError, RecursionError, _yaml().YAMLError) as error:
+        raise ConfigEditError(f"It is not plain YAML: {error}") from error
+    return {} if root is None else _pairs(root)
 
-    Raises:
-        ConfigEditError: The document or the table is not in the plain form.
-    """
-    found: int | None = None
-    is_begun = False
-    for number, line in enumerate(lines):
-        if line.startswith("---") and not line[3:].strip() and not is_begun:
-            is_begun = True
-            continue
-        if _IGNORED.match(line) or line.startswith((" ", "- ")):
-            continue  # an item of a list may begin where its key does
-        is_begun = True
-        match = _TOP.match(line)
-        if _MARKER.match(line) or match is None:
-            raise ConfigEditError(f"It is not plain YAML: line {number + 1}")
-        if match["key"].strip("\"'") != table:
-            continue
-        if found is not None or not _EMPTY_VALUE.match(line, match.end()):
-            raise ConfigEditError(f"{table!r} in it is not a plain mapping: line {number + 1}")
-        found = number
+
+def _pairs(node: Any) -> dict[str, _Pair]:
+    if node.id != "mapping" or node.flow_style:
+        raise ConfigEditError(f"It is not a plain mapping: line {node.start_mark.line + 1}")
+    found: dict[str, _Pair] = {str(key.value): (key, value) for key, value in node.value}
+    if len(found) < len(node.value):
+        raise ConfigEditError("It has a key twice")
     return found
 
 
-def _children(lines: list[str], header: int) -> list[tuple[str, int, int]]:
-    """Return the name of each entry below a line, with the lines that it is on.
+def _block(header: _Pair) -> dict[str, _Pair]:
+    """Return the servers below a key; none if its value is empty."""
+    value = header[1]
+    return {} if not value.value or value.tag.endswith(":null") else _pairs(value)
 
-    Raises:
-        ConfigEditError: They are not a mapping.
-    """
-    found: list[tuple[str, int, int]] = []
-    indent: int | None = None
-    for number in range(header + 1, len(lines)):
-        line = lines[number]
-        if _IGNORED.match(line):
-            continue
-        depth = len(line) - len(line.lstrip(" "))
-        if not depth:
-            if line.startswith("-"):
-                raise ConfigEditError(f"Its servers are not a mapping: line {number + 1}")
-            break
-        indent = depth if indent is None else indent
-        if depth > indent:
-            name, start, _ = found[-1]
-            found[-1] = (name, start, number + 1)
-            continue
-        match = _TOP.match(line, depth)
-        if depth < indent or match is None:
-            raise ConfigEditError(f"Its servers are not a plain mapping: line {number + 1}")
-        found.append((match["key"].strip("\"'"), number, number + 1))
-    return found
+
+def _lines_of(text: str, pair: _Pair) -> tuple[int, int]:
+    """Return where the lines of an entry begin and end."""
+    last = pair[1]
+    while last.id != "scalar" and not last.flow_style:
+        child = last.value[-1]  # the end of a block is where the next one begins
+        last = child[1] if last.id == "mapping" else child
+    start, end = pair[0].start_mark, last.end_mark
+    return start.index - start.column, _line_end(text, end.index) if end.column else end.index
+
+
+def _line_end(text: str, position: int) -> int:
+    """Return where the next line begins."""
+    return text.find("\n", position) + 1 or len(text)
