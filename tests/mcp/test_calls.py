@@ -6,7 +6,7 @@ from threading import Barrier, Event
 import pytest
 
 from weakincentives.mcp import calls
-from weakincentives.mcp.calls import Call, CallQueue, ServerBusyError
+from weakincentives.mcp.calls import CallQueue, QueuedCall, ServerBusyError
 
 TIMEOUT = 60  # seconds; only a failing test waits
 
@@ -21,10 +21,10 @@ def test_readers_run_side_by_side_and_a_writer_alone_in_its_turn() -> None:
         release.wait(TIMEOUT)
         done.append(name)
 
-    readers = [queue.submit(Call(n, partial(read, n))) for n in ("r1", "r2")]
-    writer = queue.submit(Call("call", lambda: done.append("w"), exclusive=True))
-    late = queue.submit(Call("call", lambda: done.append("late")))
-    cancelled = queue.submit(Call("call", lambda: done.append("never")))
+    readers = [queue.submit(QueuedCall(n, partial(read, n))) for n in ("r1", "r2")]
+    writer = queue.submit(QueuedCall("call", lambda: done.append("w"), exclusive=True))
+    late = queue.submit(QueuedCall("call", lambda: done.append("late")))
+    cancelled = queue.submit(QueuedCall("call", lambda: done.append("never")))
     assert cancelled.cancel()
     assert not writer.running()
     release.set()
@@ -43,10 +43,10 @@ def test_nothing_starts_while_a_writer_runs() -> None:
         started.set()
         release.wait(TIMEOUT)
 
-    writer = queue.submit(Call("call", write, exclusive=True))
+    writer = queue.submit(QueuedCall("call", write, exclusive=True))
     started.wait(TIMEOUT)
-    reader = queue.submit(Call("call", lambda: 1))
-    other = queue.submit(Call("call", lambda: 2, exclusive=True))
+    reader = queue.submit(QueuedCall("call", lambda: 1))
+    other = queue.submit(QueuedCall("call", lambda: 2, exclusive=True))
     assert not reader.running()
     assert not other.running()
     release.set()
@@ -58,19 +58,19 @@ def test_too_many_or_too_large_calls_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(calls, "MAX_WAITING", 2)
     queue = CallQueue()
     release = Event()
-    running = queue.submit(Call("call", lambda: release.wait(TIMEOUT), exclusive=True))
-    waiting = queue.submit(Call("call", lambda: 1, size=calls.MAX_WAITING_BYTES))
+    running = queue.submit(QueuedCall("call", lambda: release.wait(TIMEOUT), exclusive=True))
+    waiting = queue.submit(QueuedCall("call", lambda: 1, size=calls.MAX_WAITING_BYTES))
     with pytest.raises(ServerBusyError, match="busy"):
-        queue.submit(Call("call", lambda: 2, size=1))
-    queue.submit(Call("call", lambda: 3))
+        queue.submit(QueuedCall("call", lambda: 2, size=1))
+    queue.submit(QueuedCall("call", lambda: 3))
     with pytest.raises(ServerBusyError, match="2 calls are waiting"):
-        queue.submit(Call("call", lambda: 4))
+        queue.submit(QueuedCall("call", lambda: 4))
     release.set()
     assert running.result(TIMEOUT)
     assert waiting.result(TIMEOUT) == 1
     queue.close()
     with pytest.raises(ServerBusyError, match="shutting down"):
-        queue.submit(Call("call", lambda: 5))
+        queue.submit(QueuedCall("call", lambda: 5))
 
 
 def test_a_function_that_raises_does_not_stop_the_queue() -> None:
@@ -79,8 +79,8 @@ def test_a_function_that_raises_does_not_stop_the_queue() -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    failed = queue.submit(Call("call", fail, exclusive=True))
+    failed = queue.submit(QueuedCall("call", fail, exclusive=True))
     with pytest.raises(ValueError, match="no"):
         failed.result(TIMEOUT)
-    assert queue.submit(Call("call", lambda: 1, exclusive=True)).result(TIMEOUT) == 1
+    assert queue.submit(QueuedCall("call", lambda: 1, exclusive=True)).result(TIMEOUT) == 1
     queue.close()

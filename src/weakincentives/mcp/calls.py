@@ -37,7 +37,7 @@ from weakincentives.contrib.tools import ReadFileResult
 from weakincentives.errors import UnfinishedRestoreError, WinkError
 from weakincentives.filesystem import BackendUnavailableError, Filesystem, HostBacked
 from weakincentives.mcp.clients import McpClient
-from weakincentives.mcp.history import History, Recording
+from weakincentives.mcp.history import History, RecordedCall
 from weakincentives.mcp.history_tools import CHECKPOINT, HistoryResult
 from weakincentives.mcp.steps import Step
 from weakincentives.mcp.tools import MAX_MEDIA, MEDIA_TOOL, mime_type
@@ -69,7 +69,7 @@ class ServerBusyError(WinkError, RuntimeError):
     """Too many calls wait for their turn."""
 
 
-class Call(Future[T]):
+class QueuedCall(Future[T]):
     """A call from its arrival to its end: its result, its cancellation, and how far it has got."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Call(Future[T]):
         self._lines = 0
         self._last_line = ""
 
-    def run(self, finish: Callable[["Call[Any]"], None]) -> None:
+    def run(self, finish: Callable[["QueuedCall[Any]"], None]) -> None:
         """Run it in this thread; call `finish` before the result is there."""
         try:
             result = self._context.run(self._call)
@@ -156,13 +156,13 @@ class CallQueue:
     def __init__(self) -> None:
         """Start without a call."""
         self._lock = Lock()
-        self._waiting: deque[Call[Any]] = deque()
+        self._waiting: deque[QueuedCall[Any]] = deque()
         self._waiting_bytes = 0
-        self._running: set[Call[Any]] = set()
+        self._running: set[QueuedCall[Any]] = set()
         self._is_closed = False
         self._pool = ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="wink-mcp")
 
-    def submit(self, call: Call[T]) -> Call[T]:
+    def submit(self, call: QueuedCall[T]) -> QueuedCall[T]:
         """Run a call when its turn comes, and return it; it can be cancelled until then.
 
         Raises:
@@ -216,7 +216,7 @@ class CallQueue:
                 self._running.add(call)
                 self._pool.submit(call.run, self._finish)
 
-    def _finish(self, call: Call[Any]) -> None:
+    def _finish(self, call: QueuedCall[Any]) -> None:
         with self._lock:
             self._running.discard(call)
             self._start_next()
@@ -274,7 +274,7 @@ class CallExecution:
 
     def submit(
         self, name: str, arguments: Mapping[str, object], client: McpClient
-    ) -> Call[Finished]:
+    ) -> QueuedCall[Finished]:
         """Run a call of a tool when its turn comes.
 
         Raises:
@@ -284,16 +284,16 @@ class CallExecution:
         tool = self._by_name.get(name)
         exclusive = tool is None or not tool.read_only or tool.name == CHECKPOINT
         run = partial(self._run, request, tool, client)
-        return self._queue.submit(Call(name, run, exclusive=exclusive, size=_size(arguments)))
+        return self._queue.submit(QueuedCall(name, run, exclusive=exclusive, size=_size(arguments)))
 
-    def submit_read(self, name: str, read: Callable[[], T]) -> Call[T]:
+    def submit_read(self, name: str, read: Callable[[], T]) -> QueuedCall[T]:
         """Run a function that only reads when its turn comes; raises as `submit` does."""
 
         def read_checked() -> T:
             self._check_root()
             return read()
 
-        return self._queue.submit(Call(name, read_checked))
+        return self._queue.submit(QueuedCall(name, read_checked))
 
     def close(self) -> None:
         """Cancel all calls, and return when none runs any more."""
@@ -306,7 +306,7 @@ class CallExecution:
     def _run(self, call: ToolCall, tool: Tool[Any, Any] | None, client: McpClient) -> Finished:
         """Run a call in its turn; whatever happens, it has a result."""
         name = call.name if tool is None else tool.name
-        recording = Recording(Step(client=str(client), tool=name))
+        recording = RecordedCall(Step(client=str(client), tool=name))
         record: AbstractContextManager[None] = nullcontext()
         if tool is not None and not tool.read_only and self._history is not None:
             recording.bypasses_filesystem = tool.bypasses_filesystem
@@ -330,7 +330,7 @@ class CallExecution:
             text = f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
         return error_result(text, recording.notes), ()
 
-    def _to_result(self, outcome: ToolOutcome, recording: Recording) -> CallToolResult:
+    def _to_result(self, outcome: ToolOutcome, recording: RecordedCall) -> CallToolResult:
         """Return an outcome in the form of the protocol."""
         result, step, notes = outcome.result, recording.step, recording.notes
         value = result.value

@@ -103,7 +103,7 @@ class _ChangeStore(ReportsChanges, Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Recording:
+class RecordedCall:
     """A call that runs."""
 
     draft: Step
@@ -139,8 +139,8 @@ class History:
         self._start: KeptState | None = None
         self._start_lock = Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._unrecorded: dict[frozenset[str], Recording] = {}
-        self._recording: Recording | None = None
+        self._unrecorded: dict[frozenset[str], RecordedCall] = {}
+        self._recording: RecordedCall | None = None
         # an undo asks for its paths several times: for policies, for the plan, for the restore
         self._compared: dict[tuple[str, str], AbstractSet[str]] = {}
 
@@ -197,7 +197,7 @@ class History:
         return next((each for each in later if (each.tag or "").startswith(_REPLACED)), None)
 
     @contextmanager
-    def record(self, call: Recording) -> Generator[None, None, None]:
+    def record(self, call: RecordedCall) -> Generator[None, None, None]:
         """Record a call that may change something, and runs in this block.
 
         Raises:
@@ -226,7 +226,7 @@ class History:
         finally:
             self._finish(call)
 
-    def _note_start(self, call: Recording, note: Step) -> None:
+    def _note_start(self, call: RecordedCall, note: Step) -> None:
         """Note a call that is not recovered by itself, for the start after a kill."""
         try:
             call.draft = replace(call.draft, command=self.log.begin(note))
@@ -235,7 +235,7 @@ class History:
                 f"[This call cannot be undone if the server is killed while it runs: {error}]"
             )
 
-    def _finish(self, call: Recording) -> None:
+    def _finish(self, call: RecordedCall) -> None:
         """Add a step for a call, if it changed something or failed.
 
         A call that has ended is recorded even if it is cancelled now.
@@ -250,7 +250,7 @@ class History:
             call.is_cut_off = True  # the next start adds the call
         self.log.end(is_cut_off=call.is_cut_off)
 
-    def _record(self, call: Recording) -> Step | None:
+    def _record(self, call: RecordedCall) -> Step | None:
         """Add the step of a call that has not reported its changes."""
         if not call.success:
             return self._record_failure(call)
@@ -262,7 +262,7 @@ class History:
         after = self._store.snapshot(tag=f"after {call.draft.tool}")
         return self._add(call.draft, call.draft.before, after)
 
-    def _record_failure(self, call: Recording) -> Step | None:
+    def _record_failure(self, call: RecordedCall) -> Step | None:
         """Add a call that failed; if it was a command, with the rollback of its changes.
 
         The rollback of a command replaces what changed while it ran, whoever changed it.
@@ -312,7 +312,7 @@ class History:
         key = frozenset(each.path for each in changes)
         call = self._unrecorded.pop(key, self._recording)
         if call is None:  # of a server that was killed, or of a program with the filesystem
-            call = Recording(Step(client=OTHER_PROGRAM, tool="change"))
+            call = RecordedCall(Step(client=OTHER_PROGRAM, tool="change"))
         try:
             assert self._changes is not None
             self._add_changes(self._changes.record_changes(changes), call)
@@ -322,7 +322,7 @@ class History:
             call.notes.append(_explain(error))
             raise SnapshotError(str(error)) from error
 
-    def _add_changes(self, states: CallStates, call: Recording) -> None:
+    def _add_changes(self, states: CallStates, call: RecordedCall) -> None:
         """Add a call, between what others did before and after it at its paths."""
         if call.bypasses_filesystem:
             call.replaced.append(states)  # the whole call is compared when it ends

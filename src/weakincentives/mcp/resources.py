@@ -5,7 +5,7 @@ diff since the start, a checkpoint or the state before a call, and `wink://log` 
 """
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ from mcp.types import (
 )
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, GlobMatch, ReadableFilesystem
+from weakincentives.filesystem import Filesystem, IgnoreAware
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.mcp.clients import McpClient, path_of
 from weakincentives.mcp.tools import MAX_MEDIA, mime_type
@@ -155,7 +155,9 @@ class WorkspaceResources:
         return [log] if self.diff is None else [diff, log]
 
     def _paths(self) -> Iterable[str]:
-        found = _glob(self.filesystem)
+        files = self.filesystem
+        is_aware = isinstance(files, IgnoreAware)
+        found = files.glob("**/*", use_ignore_files=True) if is_aware else files.glob("**/*")
         # links are not followed, so they cannot be read
         return sorted(each.path for each in found if each.is_file and not is_tool_output(each.path))
 
@@ -173,12 +175,6 @@ class WorkspaceResources:
                 paths = [display_path(path) for path in call.paths if self.is_visible(client, path)]
                 what = f": {', '.join(paths[:_MAX_PATHS])}" if paths else ""
                 yield f"{when} {name} {tool} {how}, {call.duration_ms:.0f} ms{what}"
-
-
-def _glob(filesystem: Filesystem) -> Sequence[GlobMatch]:
-    if isinstance(filesystem, ReadableFilesystem):
-        return filesystem.glob("**/*", use_ignore_files=True)
-    return filesystem.glob("**/*")
 
 
 def _text_result(uri: str, text: str, kind: str) -> ReadResourceResult:

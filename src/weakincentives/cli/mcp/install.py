@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -69,7 +70,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ConfigEdit:
     """A planned change of a file; `before` is None if there is none yet."""
 
     installation: Installation
@@ -114,7 +115,7 @@ def find_installation(
     return _check_inside(found, "; edit that file yourself, or use --scope user")
 
 
-def plan_install(installation: Installation, command: ServerCommand) -> Edit:
+def plan_install(installation: Installation, command: ServerCommand) -> ConfigEdit:
     """Return the change that adds the server, or replaces an earlier entry of ours.
 
     Raises:
@@ -123,7 +124,7 @@ def plan_install(installation: Installation, command: ServerCommand) -> Edit:
     client, name = installation.client, installation.name
     entry = client.entry(name, command)
     before = _read(installation)
-    with _Refusal(installation, client.format.render(client.table, name, entry)):
+    with _explain_refusal(installation, client.format.render(client.table, name, entry)):
         text = _decode(before)
         old = client.format.read(text, client.table).get(name)
         if old is not None and not is_own_entry(old):
@@ -133,12 +134,12 @@ def plan_install(installation: Installation, command: ServerCommand) -> Edit:
             )
         after = client.format.put(text, client.table, name, entry).encode()
     if old == entry or after == before:
-        return Edit(installation, "none", before, before or b"")
+        return ConfigEdit(installation, "none", before, before or b"")
     change: Change = "add" if old is None else "replace"
-    return Edit(installation, change, before, after)
+    return ConfigEdit(installation, change, before, after)
 
 
-def plan_removal(installation: Installation) -> Edit:
+def plan_removal(installation: Installation) -> ConfigEdit:
     """Return the change that takes our server out.
 
     Raises:
@@ -146,21 +147,21 @@ def plan_removal(installation: Installation) -> Edit:
     """
     client, name = installation.client, installation.name
     before = _read(installation)
-    with _Refusal(installation, None):
+    with _explain_refusal(installation, None):
         text = _decode(before)
         old = client.format.read(text, client.table).get(name)
         if old is None:
-            return Edit(installation, "none", before, before or b"")
+            return ConfigEdit(installation, "none", before, before or b"")
         if not is_own_entry(old):
             raise click.ClickException(
                 f"The server {name!r} in {installation.shown} does not start wink;"
                 " nothing was changed"
             )
         after = client.format.drop(text, client.table, name).encode()
-    return Edit(installation, "remove", before, after)
+    return ConfigEdit(installation, "remove", before, after)
 
 
-def plan_rules(found: Installation, server: Edit) -> Edit | None:
+def plan_rules(found: Installation, server: ConfigEdit) -> ConfigEdit | None:
     """Return the change that denies the client's own tools, or allows them again after a removal.
 
     They would change the directory itself, whatever the server does. The rules stay while another
@@ -178,28 +179,26 @@ def plan_rules(found: Installation, server: Edit) -> Edit | None:
     servers = client.format.read(_decode(server.after), client.table).values()
     is_denied = any(is_own_entry(each, found.directory) for each in servers)
     paste = JSON.render("permissions", "deny", _DENIED) if is_denied else None
-    with _Refusal(rules, paste):
+    with _explain_refusal(rules, paste):
         text = _decode(before)
         table = JSON.read(text, "permissions")
         denied = table.get("deny", [])
         if not isinstance(denied, list):
             raise ConfigEditError("'deny' in it is not a list")
         names = cast("list[object]", denied)
-        starts = range(len(names) - len(DENIED_TOOLS) + 1)
-        own = [at for at in starts if tuple(names[at : at + len(DENIED_TOOLS)]) == DENIED_TOOLS]
+        size = len(DENIED_TOOLS)
+        own = [at for at in range(len(names)) if tuple(names[at : at + size]) == DENIED_TOOLS]
         if bool(own) == is_denied:
-            return Edit(rules, "none", before, before or b"")
-        kept: Any = [*names, *DENIED_TOOLS] if is_denied else _without(names, own[0])
+            return ConfigEdit(rules, "none", before, before or b"")
+        kept: Any = (
+            [*names, *DENIED_TOOLS] if is_denied else names[: own[0]] + names[own[0] + size :]
+        )
         after = (
             JSON.put(text, "permissions", "deny", kept)
             if kept
             else JSON.drop(text, "permissions", "deny")
         )
-    return Edit(rules, "add" if is_denied else "remove", before, after.encode())
-
-
-def _without(names: list[object], start: int) -> list[object]:
-    return names[:start] + names[start + len(DENIED_TOOLS) :]
+    return ConfigEdit(rules, "add" if is_denied else "remove", before, after.encode())
 
 
 def _check_inside(found: Installation, advice: str) -> Installation:
@@ -212,7 +211,7 @@ def _check_inside(found: Installation, advice: str) -> Installation:
     return found
 
 
-def write(edit: Edit) -> None:
+def write(edit: ConfigEdit) -> None:
     """Replace the file atomically; it keeps its owner and permissions.
 
     Raises:
@@ -241,7 +240,9 @@ def write(edit: Edit) -> None:
         ) from error
 
 
-def settle(server: Edit, rules: Edit | None, *, only_show: bool, yes: bool, as_json: bool) -> int:
+def settle(
+    server: ConfigEdit, rules: ConfigEdit | None, *, only_show: bool, yes: bool, as_json: bool
+) -> int:
     """Show the changes, ask, and write them; return the exit code."""
     edits = [each for each in (rules, server) if each is not None and each.change != "none"]
     if server.change == "remove":
@@ -269,35 +270,31 @@ def settle(server: Edit, rules: Edit | None, *, only_show: bool, yes: bool, as_j
     return 0
 
 
-def _write_all(edits: Sequence[Edit]) -> None:
+def _write_all(edits: Sequence[ConfigEdit]) -> None:
     for each in edits:
         write(each)
 
 
-def _name_files(edits: Sequence[Edit]) -> str:
+def _name_files(edits: Sequence[ConfigEdit]) -> str:
     return " and ".join(each.installation.shown for each in edits)
 
 
-def _print_result(server: Edit, edits: Sequence[Edit]) -> None:
+def _print_result(server: ConfigEdit, edits: Sequence[ConfigEdit]) -> None:
     found = server.installation
     if server.change == "remove":
         echo(f"Wrote {_name_files(edits)}.")
         return
     echo(f"Wrote {_name_files(edits)}. {found.client.next_step}")
-    _print_own_tools(found.client)
+    # what keeps the client from changing the directory with tools of its own
+    own_tools = f"own tools change the directory without undo by wink. {found.client.own_tools}"
+    echo(f"{found.client.title}'s {own_tools}")
     options = f" --scope {found.scope}" if len(found.client.scopes()) > 1 else ""
     options += f" --name {found.name}" if found.name != "wink" else ""
     directory = shlex.quote(str(found.directory))
     echo(f"To undo: wink mcp {directory} --uninstall {found.client.name}{options}")
 
 
-def _print_own_tools(client: Client) -> None:
-    """Say what keeps the client from changing the directory with tools of its own."""
-    title = client.title
-    echo(f"{title}'s own tools change the directory without undo by wink. {client.own_tools}")
-
-
-def _print_nothing_to_do(edit: Edit) -> int:
+def _print_nothing_to_do(edit: ConfigEdit) -> int:
     found = edit.installation
     is_present = edit.before is not None and found.name in found.client.format.read(
         _decode(edit.before), found.client.table
@@ -307,7 +304,7 @@ def _print_nothing_to_do(edit: Edit) -> int:
     return 0
 
 
-def _print_json(edit: Edit, rules: Edit | None, *, is_written: bool) -> None:
+def _print_json(edit: ConfigEdit, rules: ConfigEdit | None, *, is_written: bool) -> None:
     found = edit.installation
     data: dict[str, object] = {
         "client": found.client.name,
@@ -332,28 +329,19 @@ def _print_diff(text: str) -> None:
         click.echo(click.style(shown, fg=colour) if colour else shown, color=has_colour)
 
 
-class _Refusal:
-    """Turns the error of an editor into a sentence with the text to paste."""
-
-    def __init__(self, installation: Installation, paste: str | None) -> None:
-        self._installation = installation
-        self._paste = paste
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        del kind, traceback
-        if not isinstance(error, ConfigEditError):
-            return
+@contextmanager
+def _explain_refusal(installation: Installation, paste: str | None) -> Generator[None, None, None]:
+    """Turn the error of an editor into a sentence, with the text to paste if there is one."""
+    try:
+        yield
+    except ConfigEditError as error:
         advice = "repair it or edit it yourself"
-        if self._paste is not None:
-            echo(f"To paste into {self._installation.shown}:")
-            click.echo(escape_controls(self._paste), nl=False)
+        if paste is not None:
+            echo(f"To paste into {installation.shown}:")
+            click.echo(escape_controls(paste), nl=False)
             advice = "repair it, or paste the text above"
-        fact = str(error)
         raise click.ClickException(
-            f"{self._installation.shown} was not changed. {fact}; {advice}"
+            f"{installation.shown} was not changed. {error}; {advice}"
         ) from error
 
 

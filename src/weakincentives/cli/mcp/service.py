@@ -68,7 +68,7 @@ _LIMITS = replace(POSIX_LIMITS, max_write_length=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Served:
     """The files to serve: a working copy, or the directory itself."""
 
     directory: Path
@@ -160,7 +160,7 @@ async def _call_tool(
 @contextmanager
 def _open_place(
     options: ServeOptions, settings: Settings, run: Path
-) -> Generator[_Place, None, None]:
+) -> Generator[_Served, None, None]:
     if options.in_place or options.read_only:  # what changes nothing needs no copy
         _check_history(options)
         store = history_path(options.directory)
@@ -168,7 +168,7 @@ def _open_place(
             options.directory, git_dir=store, read_only=options.read_only, limits=_LIMITS
         ) as filesystem:
             runs.begin_run(run, task=_TASK, model=runs.MCP_MODEL)
-            yield _Place(options.directory, filesystem, run)
+            yield _Served(options.directory, filesystem, run)
         runs.update_run(run, status="done")
         return
     copy = create_copy(options.directory, settings["exclude"] or (), run, LinesView())
@@ -180,7 +180,7 @@ def _open_place(
             copy.root, git_dir=copy.git_dir, exclusive=True, limits=_LIMITS
         ) as filesystem,
     ):
-        yield _Place(options.directory, filesystem, run, copy)
+        yield _Served(options.directory, filesystem, run, copy)
 
 
 def _check_history(options: ServeOptions) -> None:
@@ -223,7 +223,7 @@ def _keep_changes(copy: WorkingCopy) -> None:
 
 @contextmanager
 def _record(
-    options: ServeOptions, settings: Settings, workspace: McpWorkspace, place: _Place
+    options: ServeOptions, settings: Settings, workspace: McpWorkspace, place: _Served
 ) -> Generator[None, None, None]:
     """Record every call, and dump the session on request; the server works without it too.
 
@@ -264,7 +264,7 @@ def _record(
 
 
 def _finish_recording(
-    recorder: SessionRecorder, session: Session, dump: str | None, place: _Place
+    recorder: SessionRecorder, session: Session, dump: str | None, place: _Served
 ) -> None:
     if recorder.problem is not None:
         echo(f"wink: {recorder.problem}")
@@ -282,7 +282,7 @@ def _finish_recording(
     echo(f"Every call: wink log {name}; in the browser: wink debug {name}")
 
 
-def _describe(options: ServeOptions, place: _Place) -> dict[str, object]:
+def _describe(options: ServeOptions, place: _Served) -> dict[str, object]:
     return {
         "workspace": str(options.directory),
         "copy": None if place.copy is None else runs.copy_name(place.copy.place),
@@ -298,7 +298,7 @@ def _create_workspace(
     options: ServeOptions,
     settings: Settings,
     session: Session,
-    place: _Place,
+    place: _Served,
     sandbox: RunSandbox,
     stack: ExitStack,
 ) -> McpWorkspace:
@@ -338,13 +338,13 @@ def _create_workspace(
     return workspace
 
 
-def _calls_directory(place: _Place) -> Path | None:
+def _calls_directory(place: _Served) -> Path | None:
     """Return where calls are kept for an undo after a restart; a copy ends with its session."""
     is_in_place = place.copy is None and not place.filesystem.read_only
     return calls_path(history_path(place.directory)) if is_in_place else None
 
 
-def _review_options(place: _Place) -> dict[str, Any]:
+def _review_options(place: _Served) -> dict[str, Any]:
     """Return what a copy has and the directory itself does not: a name, a review, a record."""
     if place.copy is None:
         return {}
@@ -406,7 +406,7 @@ def _announce(server: HttpServer, http: HttpOptions, *, as_json: bool) -> None:
     echo("Press Ctrl-C to stop.")
 
 
-def _print_start(options: ServeOptions, place: _Place, sandbox: RunSandbox) -> None:
+def _print_start(options: ServeOptions, place: _Served, sandbox: RunSandbox) -> None:
     """Tell the person, on standard error, which clients show in their logs."""
     what = "a copy of " if place.copy is not None else ""
     mode = ", read-only" if options.read_only else ""
