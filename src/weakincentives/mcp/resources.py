@@ -7,7 +7,7 @@ diff since the start, a checkpoint or the state before a call, and `wink://log` 
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from urllib.parse import unquote
 
 from mcp.types import (
@@ -21,7 +21,7 @@ from mcp.types import (
 )
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, IgnoreAware
+from weakincentives.filesystem import Filesystem, GlobMatch, IgnoreAware
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.mcp.clients import McpClient, path_of
 from weakincentives.mcp.tools import MAX_MEDIA, mime_type
@@ -155,9 +155,11 @@ class WorkspaceResources:
         return [log] if self.diff is None else [diff, log]
 
     def _paths(self) -> Iterable[str]:
-        files = self.filesystem
-        is_aware = isinstance(files, IgnoreAware)
-        found = files.glob("**/*", use_ignore_files=True) if is_aware else files.glob("**/*")
+        files = cast("object", self.filesystem)  # its own `glob` has fewer parameters
+        if isinstance(files, IgnoreAware):
+            found: Iterable[GlobMatch] = files.glob("**/*", use_ignore_files=True)
+        else:
+            found = self.filesystem.glob("**/*")
         # links are not followed, so they cannot be read
         return sorted(each.path for each in found if each.is_file and not is_tool_output(each.path))
 
