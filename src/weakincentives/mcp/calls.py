@@ -32,7 +32,7 @@ from mcp.types import (
     TextContent,
 )
 
-from weakincentives.adapters import CancellationToken, Policy, ToolCall, ToolExecutor, ToolOutcome
+from weakincentives.adapters import CancellationToken, ToolCall, ToolExecutor, ToolOutcome
 from weakincentives.contrib.tools import ReadFileResult
 from weakincentives.errors import UnfinishedRestoreError, WinkError
 from weakincentives.filesystem import BackendUnavailableError, Filesystem, HostBacked
@@ -235,10 +235,9 @@ class CallExecution:
         context: ToolContext,
         queue: CallQueue,
         *,
+        create_executor: Callable[..., ToolExecutor],
         history: History | None,
-        policies: Sequence[Policy],
         uri: Callable[[str], str],
-        max_result_characters: int,
     ) -> None:
         """Run calls of `tools` in `context`, with the client as the prompt; `uri` names a file.
 
@@ -249,14 +248,11 @@ class CallExecution:
         self._check_root = _root_check(context.filesystem)
         self._history = history
         self._uri = uri
-        create = partial(
-            ToolExecutor, tools, policies=policies, max_result_characters=max_result_characters
-        )
-        create(context=context)  # two tools with one name are the caller's error
+        create_executor(tools, context=context)  # two tools with one name are the caller's error
 
         @lru_cache(_MAX_EXECUTORS)
         def executor_of(client: McpClient) -> ToolExecutor:
-            return create(context=replace(context, prompt=client))
+            return create_executor(tools, context=replace(context, prompt=client))
 
         self._executor_of = executor_of
         self._by_name: dict[str, Tool[Any, Any]] = {}
