@@ -61,8 +61,8 @@ T = TypeVar("T")
 
 Finished: TypeAlias = tuple[CallToolResult, Sequence[str]]
 """The result of a call of a tool, and the paths that it has changed."""
-Report: TypeAlias = Callable[[float, str], Awaitable[None]]
-"""Reports progress: a number that increases, and a sentence."""
+Report: TypeAlias = Callable[[float, None, str], Awaitable[None]]
+"""Reports progress: a number that increases, no total, and a sentence."""
 
 
 class ServerBusyError(WinkError, RuntimeError):
@@ -124,7 +124,7 @@ class QueuedCall(Future[T]):
                 await asyncio.wait([waiting], timeout=PROGRESS_INTERVAL)
                 if not waiting.done():
                     seconds = time.monotonic() - self._created
-                    await report(seconds, self._describe(seconds))
+                    await report(seconds, None, self._describe(seconds))
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
             if not self.cancel():
@@ -223,11 +223,7 @@ class CallQueue:
 
 
 class CallExecution:
-    """Runs the calls of all clients on one workspace.
-
-    Calls run in the order in which they arrive. One that can change files runs alone; those that
-    only read run side by side. Thread-safe.
-    """
+    """Runs the calls of all clients on one workspace; thread-safe."""
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from weakincentives.filesystem import (
     PathChange,
     ReadableFilesystem,
     ReportsChanges,
+    SnapshotableFilesystem,
     diff,
     diff_since,
 )
@@ -74,10 +75,8 @@ class UndoConflictError(ToolValidationError):
 
 
 @runtime_checkable
-class _StateStore(Filesystem, Protocol):
+class _StateStore(SnapshotableFilesystem, Protocol):
     """Keeps states, shows them, and restores some of their paths."""
-
-    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot: ...
 
     def restore(
         self,
@@ -504,18 +503,32 @@ class History:
         else:
             together = transaction(context.session, self._store)
         self._note_start(call, note)
-        is_chosen = paths is not None
         try:
             with together:
-                for step, gone in overwritten:
-                    is_done = not gone or (is_chosen and self._create_again(step.states[0], gone))
-                    self._check_done(step, () if is_done else gone, planned)
-                for step, affected in parts:
-                    found = self._restore(step, affected, is_chosen=is_chosen)
-                    self._check_done(step, found, planned)
+                self._reverse(parts, overwritten, planned, is_chosen=paths is not None)
         except UnfinishedRestoreError:
             call.is_cut_off = True
             raise
+        return self._find_restored(call, context)
+
+    def _reverse(
+        self,
+        parts: Sequence[tuple[Step, AbstractSet[str]]],
+        overwritten: Sequence[tuple[Step, AbstractSet[str]]],
+        planned: AbstractSet[str],
+        *,
+        is_chosen: bool,
+    ) -> None:
+        """Restore what steps changed, or raise if something would be lost."""
+        for step, gone in overwritten:
+            is_done = not gone or (is_chosen and self._create_again(step.states[0], gone))
+            self._check_done(step, () if is_done else gone, planned)
+        for step, affected in parts:
+            found = self._restore(step, affected, is_chosen=is_chosen)
+            self._check_done(step, found, planned)
+
+    def _find_restored(self, call: RecordedCall, context: ToolContext) -> Sequence[str]:
+        """Return the paths that an undo has changed."""
         if context.reviews_changes:  # they are reported when the policies have agreed
             return call.draft.paths
         if self._changes is not None:

@@ -18,7 +18,6 @@ from typing import cast
 
 import anyio
 from anyio.abc import TaskStatus
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import (
     INTERNAL_ERROR,
@@ -68,14 +67,13 @@ def serve_stdio(workspace: McpWorkspace) -> None:
 
 async def _serve(workspace: McpWorkspace, source: int, target: int) -> None:
     server = workspace.create_server()
-    incoming, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    answers, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    transport = _Transport(source, target, incoming, answers.clone())
+    transport = _Transport(source, target)
     async with anyio.create_task_group() as group:
         await group.start(transport.stop_on_signals)
         group.start_soon(transport.read)
-        group.start_soon(transport.write, outgoing)
-        await server.run(requests, answers, server.create_initialization_options())
+        group.start_soon(transport.write)
+        options = server.create_initialization_options()
+        await server.run(transport.requests, transport.answers, options)
         await transport.close()
         group.cancel_scope.cancel()
 
@@ -83,18 +81,15 @@ async def _serve(workspace: McpWorkspace, source: int, target: int) -> None:
 class _Transport:
     """Reads and writes the messages of one connection."""
 
-    def __init__(
-        self,
-        source: int,
-        target: int,
-        incoming: MemoryObjectSendStream[SessionMessage | Exception],
-        answers: MemoryObjectSendStream[SessionMessage],
-    ) -> None:
+    def __init__(self, source: int, target: int) -> None:
         """Read from one descriptor, and write to another."""
         self._source = source
         self._target = target
-        self._incoming = incoming
-        self._answers = answers
+        self._incoming, self.requests = anyio.create_memory_object_stream[
+            SessionMessage | Exception
+        ](0)
+        self.answers, self._outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self._diagnoses = self.answers.clone()  # the server closes its own
         self._unanswered: set[RequestId] = set()
         self._is_broken = False
         self._reading = anyio.CancelScope()
@@ -120,7 +115,7 @@ class _Transport:
     async def close(self) -> None:
         """Write what is left, if somebody reads it."""
         self._reading.cancel()
-        self._answers.close()
+        self._diagnoses.close()
         with anyio.move_on_after(_CLOSE_SECONDS):
             await self._written.wait()
         self._writing.cancel()
@@ -135,12 +130,12 @@ class _Transport:
                     while self._unanswered and not self._is_broken and not _is_gone(self._target):
                         await anyio.sleep(_POLL_INTERVAL)
 
-    async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async def write(self) -> None:
         """Write messages until the server has none left, or nobody reads them."""
         try:
             with self._writing:
-                async with outgoing:
-                    async for each in outgoing:
+                async with self._outgoing:
+                    async for each in self._outgoing:
                         message = each.message
                         if isinstance(message, JSONRPCResponse | JSONRPCError):
                             self._unanswered.discard(message.id or "")
@@ -167,7 +162,7 @@ class _Transport:
             answer = _diagnose(line)
             if answer is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await self._answers.send(SessionMessage(answer))
+                    await self._diagnoses.send(SessionMessage(answer))
             return
         if isinstance(message, JSONRPCRequest) and message.method != _ENDLESS:
             while len(self._unanswered) >= _MAX_UNANSWERED:

@@ -366,9 +366,7 @@ class _RequestHandlers:
             call = self.execution.submit(params.name, params.arguments or {}, client)
         except (WinkError, TimeoutError) as error:
             return error_result(str(error))
-        has_token = context.meta is not None and context.meta.get("progress_token") is not None
-        report = partial(_report, context) if has_token else None
-        result, changed = await call.wait(report)
+        result, changed = await call.wait(context.session.report_progress)
         if changed:
             await self.subscriptions.notify(changed)
         return without_structure(result) if self._is_text_only(client) else result
@@ -428,10 +426,6 @@ class _RequestHandlers:
             raise MCPError(code, error_message(error)) from error
         except (OSError, ValueError, WinkError) as error:
             raise MCPError(INVALID_PARAMS, error_message(error)) from error
-
-
-async def _report(context: _Context, progress: float, message: str) -> None:
-    await context.session.report_progress(progress, message=message)
 
 
 def _add_handlers(server: Server[Any], ours: _RequestHandlers) -> None:

@@ -140,11 +140,9 @@ Exit codes: 0 done; 1 failed; 2 usage error; 3 not confirmed, nothing written.
 def command(
     *,
     directory: Path | None,
-    copy: bool,
     install: str | None,
     uninstall: str | None,
     print_: str | None,
-    http: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -157,10 +155,10 @@ def command(
         directory, print_ = _take_directory(directory, str(print_)), _GIVEN
     if print_ in CLIENTS and not install and not uninstall:
         install = print_
-    serve = _serve_options(directory, copy=copy, **options)
+    serve = _serve_options(directory, **options)
     if not serve.any_directory and not uninstall:
         check_directory(serve.directory, os.environ)
-    if http is not None and (install or uninstall or print_):
+    if options["http"] is not None and (install or uninstall or print_):
         raise click.UsageError(
             "A client that is set up starts the server itself; leave out --http, or run wink mcp"
             " --http to see how clients connect to it"
@@ -176,7 +174,7 @@ def command(
             serve.directory, options["undo"], paths=options["only"], as_json=as_json
         )
         return
-    _serve(serve, _http_options(http, **options), as_json=as_json)
+    _serve(serve, _http_options(**options), as_json=as_json)
 
 
 def _take_directory(directory: Path | None, value: str) -> Path:
@@ -205,7 +203,7 @@ def _serve_options(directory: Path | None, *, copy: bool, **options: Any) -> Ser
     )
 
 
-def _http_options(http: str | None, **options: Any) -> HttpOptions | None:
+def _http_options(*, http: str | None, **options: Any) -> HttpOptions | None:
     if http is None:
         if options["token_file"] or options["allow_remote"]:
             raise click.UsageError("--token-file and --allow-remote need --http")

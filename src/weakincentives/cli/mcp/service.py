@@ -315,9 +315,7 @@ def _create_workspace(
             )
         )
         stack.callback(stop_processes, made)
-    name = None
-    if not options.read_only:
-        name = resolve_engine(settings["evaluate"])
+    name = None if options.read_only else resolve_engine(settings["evaluate"])
     if name is not None:
         engine = create_engine(name)
         stack.callback(engine.close)
