@@ -1,6 +1,7 @@
 """Editing configuration files: one server is added, replaced or removed, the rest stays."""
 
 import json
+import sys
 import tomllib
 from difflib import ndiff
 from typing import Any
@@ -237,6 +238,7 @@ def test_yaml_gets_a_block_and_keeps_every_other_byte(newline: str) -> None:
         "'extensions':\n    a:\n        type: b\n",
         "A:\n- 1\n- b: 2\nextensions:\n  x: {a: 1}\n",
         "A: |\n  extensions:\n    no: 1\n",
+        "\ufeffextensions:\n  a:\n    b: 1\n",
         "A: [1,\n2]\nextensions: {\n}\n",
         "extensions: &all\n  a: {b: [1,\n      2]}\n\n# the end\nZ: 1\n",
         "A: {b: x\u2028y}\nextensions:\n  a:\n    b: >-\n      one\n      two",
@@ -271,11 +273,22 @@ def test_a_block_of_yaml_is_replaced_alone() -> None:
         "a: 1\n---\nb: 2\n",
         "extensions:\n\ta: 1\n",
         "extensions:\n    a: 1\n  b: 2\n",
+        "A: &a [*a]\n",
+        "A: !unknown 1\n",
+        "A: " + "[" * 5_000 + "]" * 5_000,
+        "A: 1\n...\n",
+        "extensions:\n  a: &x\n    b: 1\n  wink:\n    c: *x\n",
     ],
 )
 def test_yaml_that_is_not_plain_is_refused(text: str) -> None:
     with pytest.raises(ConfigEditError):
         YAML.put(text, "extensions", "wink", ENTRY)
+
+
+def test_without_pyyaml_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigEditError, match="^Packages for YAML are missing: "):
+        YAML.read("a: 1", "extensions")
 
 
 @settings(max_examples=40, deadline=None)

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from weakincentives.extras import describe_missing
 
@@ -45,9 +44,15 @@ class ConfigEditError(ValueError):
 class ConfigFormat(ABC):
     """A kind of configuration file. Every method raises ConfigEditError for a text of another."""
 
-    @abstractmethod
+    _mapping: ClassVar[str]
+    """What the format calls a mapping."""
+
     def read(self, text: str, table: str) -> dict[str, Any]:
         """Return the servers that a file configures."""
+        found = self._parse(text).get(table, {})
+        if not isinstance(found, dict):
+            raise ConfigEditError(f"{table!r} in it is not {self._mapping}")
+        return cast("dict[str, Any]", found)
 
     @abstractmethod
     def render(self, table: str, name: str, entry: Entry) -> str:
@@ -80,26 +85,16 @@ class ConfigFormat(ABC):
 
     def _check(self, before: str, after: str, table: str, entries: Entry) -> str:
         """Return an edited text that has these entries, if everything else in it is as before."""
-        found: dict[str, Any] = {}
-        with suppress(ConfigEditError):
-            found = {table: {}, **self._parse(after)}
-        if found != {**self._parse(before), table: entries}:
-            raise ConfigEditError(f"It has {table!r} in a form that cannot be edited safely")
-        return after
+        with suppress(ConfigEditError, RecursionError):
+            if {table: {}, **self._parse(after)} == {**self._parse(before), table: entries}:
+                return after
+        raise ConfigEditError(f"It has {table!r} in a form that cannot be edited safely")
 
 
 class JsonFormat(ConfigFormat):
     """JSON with comments and trailing commas."""
 
-    def read(self, text: str, table: str) -> dict[str, Any]:
-        """Return the servers that a file configures."""
-        if not self._parse(text):
-            return {}
-        found = _find(text, _root(text), table)
-        value: object = {} if found is None else found.value
-        if not isinstance(value, dict):
-            raise ConfigEditError(f"{table!r} in it is not an object")
-        return cast("dict[str, Any]", value)
+    _mapping = "an object"
 
     def render(self, table: str, name: str, entry: Entry) -> str:
         """Return the text to paste into a new file."""
@@ -140,12 +135,7 @@ class JsonFormat(ConfigFormat):
 class TomlFormat(ConfigFormat):
     """TOML."""
 
-    def read(self, text: str, table: str) -> dict[str, Any]:
-        """Return the servers that a file configures."""
-        found = self._parse(text).get(table, {})
-        if not isinstance(found, dict):
-            raise ConfigEditError(f"{table!r} in it is not a table")
-        return cast("dict[str, Any]", found)
+    _mapping = "a table"
 
     def render(self, table: str, name: str, entry: Entry) -> str:
         """Return the table of a server."""
@@ -179,12 +169,7 @@ class TomlFormat(ConfigFormat):
 class YamlFormat(ConfigFormat):
     """YAML whose servers are a block mapping."""
 
-    def read(self, text: str, table: str) -> dict[str, Any]:
-        """Return the servers that a file configures."""
-        found = self._parse(text).get(table)
-        if not isinstance(found, dict | None):
-            raise ConfigEditError(f"{table!r} in it is not a mapping")
-        return cast("dict[str, Any]", found or {})
+    _mapping = "a mapping"
 
     def render(self, table: str, name: str, entry: Entry) -> str:
         """Return the text to paste into a new file."""
@@ -192,13 +177,12 @@ class YamlFormat(ConfigFormat):
 
     def _parse(self, text: str) -> dict[str, Any]:
         _compose(text)  # keys that are there twice
-        try:
-            found: object = _yaml().safe_load(text)
-        except (ValueError, _yaml().YAMLError) as error:
-            raise ConfigEditError(f"It is not plain YAML: {error}") from error
+        found: object = _read_yaml("safe_load", text)
         if not isinstance(found, dict | None):
             raise ConfigEditError("It is not a YAML mapping")
-        return cast("dict[str, Any]", found or {})
+        values = cast("dict[str, Any]", found or {})
+        # a block without members is null
+        return {key: {} if value is None else value for key, value in values.items()}
 
     def _insert(self, text: str, table: str, name: str, entry: Entry) -> str:
         newline = newline_of(text)
@@ -400,19 +384,23 @@ def _render_block(name: str, entry: Entry, indent: str) -> str:
     return "".join((f"{indent}{quote(name)}:\n", *lines))
 
 
-def _yaml() -> ModuleType:
+def _read_yaml(function: str, text: str) -> Any:
+    """Return what a function of PyYAML reads."""
     try:
-        return import_module("yaml")
+        library = import_module("yaml")
     except ModuleNotFoundError as error:
         raise ConfigEditError(describe_missing("YAML", "mcp")) from error
+    try:
+        return getattr(library, function)(text)
+    except (ValueError, RecursionError, library.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f": line {mark.line + 1}"
+        raise ConfigEditError(f"It is not plain YAML{where}") from error
 
 
 def _compose(text: str) -> dict[str, _Pair]:
     """Return the keys of a document, with the nodes of each key and value."""
-    try:
-        root: Any = _yaml().compose(text)
-    except (ValueError, RecursionError, _yaml().YAMLError) as error:
-        raise ConfigEditError(f"It is not plain YAML: {error}") from error
+    root = _read_yaml("compose", text)
     return {} if root is None else _pairs(root)
 
 
