@@ -29,6 +29,7 @@ from weakincentives.filesystem import (
     PathChange,
     ReadableFilesystem,
     ReportsChanges,
+    Reversible,
     SnapshotableFilesystem,
     diff,
     diff_since,
@@ -90,15 +91,13 @@ class _StateStore(SnapshotableFilesystem, Protocol):
 
 
 @runtime_checkable
-class _ChangeStore(ReportsChanges, Protocol):
+class _ChangeStore(ReportsChanges, Reversible, Protocol):
     """Reports what a call changed, and puts that into the last state that it knows."""
 
     @property
     def history(self) -> SnapshotHistory: ...
 
     def record_changes(self, changes: Sequence[PathChange]) -> CallStates: ...
-
-    def compare(self, before: FilesystemSnapshot, after: FilesystemSnapshot) -> Sequence[str]: ...
 
 
 @dataclass(slots=True, eq=False)

@@ -77,7 +77,10 @@ class WorkspaceResources:
         )
         paths = [path for path, _ in zip(visible, range(_PAGE + 1), strict=False)]
         resources = self._own() if last is None else []
-        resources += [self._describe(path) for path in paths[:_PAGE]]
+        resources += [
+            Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
+            for path in paths[:_PAGE]
+        ]
         more = _encode_cursor(paths[_PAGE - 1]) if len(paths) > _PAGE else None
         return ListResourcesResult(resources=resources, next_cursor=more)
 
@@ -162,9 +165,6 @@ class WorkspaceResources:
             found = self.filesystem.glob("**/*")
         # links are not followed, so they cannot be read
         return sorted(each.path for each in found if each.is_file and not is_tool_output(each.path))
-
-    def _describe(self, path: str) -> Resource:
-        return Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
 
     def _describe_calls(self, client: McpClient) -> Iterator[str]:
         """Yield a line for each call of a client, with the paths that the reader may see."""

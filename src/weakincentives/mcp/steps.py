@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.history import Record, RecordLog
+from weakincentives.history import RecordLog
 from weakincentives.posix import OpenDescriptor, fault_point, os_error, parents_of, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
@@ -319,14 +319,11 @@ class StepLog:
     def _take(self, file: RecordLog) -> None:
         for record in file.read_new():
             with suppress(SerdeError):  # of a later version
-                self._decode(record)
-
-    def _decode(self, record: Record) -> None:
-        if record.kind == _STEP:
-            step = decode(record.payload, Step)
-            self._keep(replace(step, client=_other(step.client)))
-        elif record.kind == _CHECKPOINT:
-            self._keep_checkpoint(decode(record.payload, KeptState))
+                if record.kind == _STEP:
+                    step = decode(record.payload, Step)
+                    self._keep(replace(step, client=_other(step.client)))
+                elif record.kind == _CHECKPOINT:
+                    self._keep_checkpoint(decode(record.payload, KeptState))
 
     def _keep(self, step: Step) -> None:
         self._steps.append(step)

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp.types import Tool as McpTool
-from mcp.types import (
-    ToolAnnotations,
-)
+from mcp.types import ToolAnnotations
 
-from weakincentives.contrib.tools import (
-    MkdirParams,
-    ReadFileParams,
-    WriteFileParams,
-)
+from weakincentives.contrib.tools import MkdirParams, ReadFileParams, WriteFileParams
 from weakincentives.contrib.tools.context import SpecHandler
 from weakincentives.mcp.history_tools import CHECKPOINT, TOOLS
 from weakincentives.prompt import Tool
@@ -138,17 +132,14 @@ def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
         )
     requests = requests_of(tool)
     is_mkdir = requests == (MkdirParams,)
+    # one that can also append has another effect the second time
+    can_append = "mode" in cast("Mapping[str, object]", tool.schema["properties"])
     return ToolAnnotations(
         read_only_hint=False,
         destructive_hint=not is_mkdir,
-        idempotent_hint=is_mkdir or (requests == (WriteFileParams,) and not _has_mode(tool)),
+        idempotent_hint=is_mkdir or (requests == (WriteFileParams,) and not can_append),
         open_world_hint=False,
     )
-
-
-def _has_mode(tool: Tool[Any, Any]) -> bool:
-    """Return whether the tool can also append, so that a second call has another effect."""
-    return "mode" in cast("Mapping[str, object]", tool.schema["properties"])
 
 
 def mime_type(path: str) -> str:

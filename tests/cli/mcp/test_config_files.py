@@ -287,7 +287,7 @@ def test_yaml_that_is_not_plain_is_refused(text: str) -> None:
 
 def test_without_pyyaml_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ConfigEditError, match="^Packages for YAML are missing: "):
+    with pytest.raises(ConfigEditError, match=r"^Packages for YAML are missing: "):
         YAML.read("a: 1", "extensions")
 
 
