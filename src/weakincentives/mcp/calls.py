@@ -39,8 +39,9 @@ from weakincentives.filesystem import BackendUnavailableError, Filesystem, HostB
 from weakincentives.mcp.clients import McpClient
 from weakincentives.mcp.history import History, RecordedCall
 from weakincentives.mcp.history_tools import CHECKPOINT, HistoryResult
+from weakincentives.mcp.resources import MAX_MEDIA, mime_type
 from weakincentives.mcp.steps import Step
-from weakincentives.mcp.tools import MAX_MEDIA, MEDIA_TOOL, mime_type
+from weakincentives.mcp.tools import MEDIA_TOOL
 from weakincentives.posix import TimeLimitError, cancellable, display_path
 from weakincentives.prompt import Media, Tool, ToolContext
 from weakincentives.serde import to_builtins

@@ -5,6 +5,7 @@ diff since the start, a checkpoint or the state before a call, and `wink://log` 
 """
 
 import base64
+import mimetypes
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -24,7 +25,6 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, GlobMatch, IgnoreAware
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.mcp.clients import McpClient, path_of
-from weakincentives.mcp.tools import MAX_MEDIA, mime_type
 from weakincentives.posix import display_path
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
@@ -33,6 +33,9 @@ LOG = "wink://log"
 """The URI of the log."""
 DIFF = "wink://diff/"
 """The beginning of the URIs of diffs; the name of a state follows."""
+MAX_MEDIA = 5 * 1024 * 1024
+"""Bytes of the largest binary file in one answer."""
+_REGISTERED = {"audio/x-wav": "audio/wav", "audio/x-aiff": "audio/aiff"}
 _PAGE = 500
 _MAX_LOG = 5_000
 _MAX_NAME = 64  # characters of a tool, which the client chose
@@ -177,6 +180,12 @@ class WorkspaceResources:
                 paths = [display_path(path) for path in call.paths if self.is_visible(client, path)]
                 what = f": {', '.join(paths[:_MAX_PATHS])}" if paths else ""
                 yield f"{when} {name} {tool} {how}, {call.duration_ms:.0f} ms{what}"
+
+
+def mime_type(path: str) -> str:
+    """Return the MIME type that a file's name suggests."""
+    found = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    return _REGISTERED.get(found, found)
 
 
 def _text_result(uri: str, text: str, kind: str) -> ReadResourceResult:

@@ -1,6 +1,5 @@
 """Our tools as MCP has them: title, schemas and annotations."""
 
-import mimetypes
 import re
 from collections.abc import Mapping
 from typing import Any, cast
@@ -16,9 +15,6 @@ from weakincentives.serde import json_schema
 
 MEDIA_TOOL = "read_media_file"
 """The tool that returns pictures, sound and other binary files."""
-MAX_MEDIA = 5 * 1024 * 1024
-"""Bytes of the largest binary file in one answer."""
-_REGISTERED = {"audio/x-wav": "audio/wav", "audio/x-aiff": "audio/aiff"}
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _CONTENT: Mapping[str, Any] = {
     "type": "string",
@@ -140,9 +136,3 @@ def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
         idempotent_hint=is_mkdir or (requests == (WriteFileParams,) and not can_append),
         open_world_hint=False,
     )
-
-
-def mime_type(path: str) -> str:
-    """Return the MIME type that a file's name suggests."""
-    found = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    return _REGISTERED.get(found, found)
