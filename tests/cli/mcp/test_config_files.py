@@ -285,6 +285,27 @@ def test_yaml_that_is_not_plain_is_refused(text: str) -> None:
         YAML.put(text, "extensions", "wink", ENTRY)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=3), _VALUES, max_size=3),
+    st.dictionaries(st.text(max_size=3).filter(lambda each: each != "wink"), _VALUES, max_size=3),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_any_yaml_keeps_what_it_says(
+    rest: dict[str, Any], servers: dict[str, Any], newline: str
+) -> None:
+    rest.pop("s", None)
+    said = {**rest, "s": servers}
+    before = yaml.safe_dump(said, default_flow_style=False, sort_keys=False)
+    before = f"# mine\n{before}# the end".replace("\n", newline)
+    after = YAML.put(before, "s", "wink", ENTRY)
+    assert yaml.safe_load(after) == {**rest, "s": {**servers, "wink": ENTRY}}
+    back = YAML.drop(after, "s", "wink")
+    assert (back == before) if servers else (yaml.safe_load(back) == said)
+    replaced = YAML.put(after, "s", "wink", {"command": "other"})
+    assert YAML.put(replaced, "s", "wink", ENTRY) == after
+
+
 def test_without_pyyaml_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ConfigEditError, match=r"^Packages for YAML are missing: "):
