@@ -31,11 +31,11 @@ from weakincentives.filesystem import (
     ReportsChanges,
     Reversible,
     SnapshotableFilesystem,
+    SnapshotHistory,
     diff,
     diff_since,
 )
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.host.snapshots.store import CallStates
 from weakincentives.history import LogError
 from weakincentives.mcp.steps import (

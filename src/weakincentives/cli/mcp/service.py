@@ -42,22 +42,14 @@ from weakincentives.contrib.review.records import Status
 from weakincentives.contrib.review.removal import remove_place
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import (
-    POSIX_LIMITS,
-    FilesystemEvent,
-    FileWritten,
-    HostFilesystem,
-)
+from weakincentives.filesystem import POSIX_LIMITS, FilesystemEvent, FileWritten, HostFilesystem
 from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.loopback import is_loopback
 from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer
 from weakincentives.posix import display_path
 from weakincentives.runtime.session import Session, dump_session_tree
-from weakincentives.runtime.timeline import (
-    SessionRecorder,
-    steps_file,
-)
+from weakincentives.runtime.timeline import SessionRecorder, steps_file
 from weakincentives.sandbox import create_sandbox
 
 _TASK = "MCP"
@@ -202,20 +194,16 @@ def _finish_copy(copy: WorkingCopy) -> Generator[None, None, None]:
         status = "done"
     finally:
         runs.update_run(copy.place, status=status)
-        _keep_changes(copy)
-
-
-def _keep_changes(copy: WorkingCopy) -> None:
-    with Review(copy) as review:
-        runs.note_changes(review)
-        count = len(review.diff.entries)
-        outcome = Decision(review, is_silent=True).resolve(Action("keep")).outcome
-    if outcome == "kept":
-        paths = "1 path was" if count == 1 else f"{count:,} paths were"
-        echo(
-            f"{paths} changed in the copy of {display_path(str(copy.original))}; to decide:"
-            f" wink review {shlex.quote(runs.place_id(copy.place))}"
-        )
+        with Review(copy) as review:
+            runs.note_changes(review)
+            count = len(review.diff.entries)
+            outcome = Decision(review, is_silent=True).resolve(Action("keep")).outcome
+        if outcome == "kept":
+            paths = "1 path was" if count == 1 else f"{count:,} paths were"
+            echo(
+                f"{paths} changed in the copy of {display_path(str(copy.original))}; to decide:"
+                f" wink review {shlex.quote(runs.place_id(copy.place))}"
+            )
 
 
 # --- the recording ---
