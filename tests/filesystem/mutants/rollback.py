@@ -6,6 +6,9 @@ from weakincentives.filesystem import BaseFilesystem
 from weakincentives.filesystem.testing import ConformanceSuite, suites
 
 _BACK = "test_everything_comes_back_and_nothing_else_stays"
+_KIND_BACK = "test_anything_becomes_what_it_was"
+_ROLLED_BACK = "test_a_rollback_makes_anything_what_it_was"
+_IMPORTED = "test_an_import_makes_anything_what_it_was"
 
 
 def _all(
@@ -23,12 +26,14 @@ SAVEPOINT_MUTANTS = _all(
         savepoints.GoesOnWithTheKeptTree: (
             "test_what_follows_an_inner_rollback_is_taken_back_by_the_outer_one"
         ),
-        savepoints.ForgetsModes: "test_links_and_permissions_come_back",
-        savepoints.LosesLinks: "test_a_rollback_makes_anything_what_it_was",
-        savepoints.SkipsNames: "test_a_rollback_brings_back_names_that_others_made",
-        savepoints.EndsWithARollback: "test_the_state_after_a_rollback_can_be_changed",
+        savepoints.ForgetsModes: f"{_ROLLED_BACK}[permissions]",
+        savepoints.LosesLinks: f"{_ROLLED_BACK}[links]",
+        savepoints.SkipsNames: f"{_ROLLED_BACK}[strange names write]",
+        savepoints.EndsWithARollback: (
+            "test_the_state_that_came_back_is_like_any_other[later changes]"
+        ),
         savepoints.RemembersPages: (
-            "test_pages_hashes_and_searches_are_of_the_state_that_came_back"
+            "test_the_state_that_came_back_is_like_any_other[pages, hashes, searches]"
         ),
         savepoints.GoesBackToTheFirst: ("test_an_inner_rollback_leaves_what_was_done_before_it"),
         savepoints.KeepsWhatWasReleased: (
@@ -39,8 +44,8 @@ SAVEPOINT_MUTANTS = _all(
         savepoints.CountsWhatWasTakenBack: "test_what_was_taken_back_inside_is_no_change",
         savepoints.ReportsEveryRelease: "test_what_takes_nothing_back_is_not_reported",
         savepoints.ReportsTooEarly: "test_a_rollback_is_reported_once_when_it_is_done",
-        savepoints.NeverCountsAgain: "test_the_quota_counts_what_a_rollback_brought_back",
-        savepoints.NeverFindsRoom: "test_what_a_rollback_took_away_makes_room",
+        savepoints.NeverCountsAgain: "test_a_rollback_changes_what_the_quota_counts[growth]",
+        savepoints.NeverFindsRoom: "test_a_rollback_changes_what_the_quota_counts[room]",
         savepoints.SwallowsExceptions: (
             "test_an_exception_takes_back_what_the_block_did_and_goes_on"
         ),
@@ -64,16 +69,18 @@ SNAPSHOT_MUTANTS = _all(
         snapshots.KeepsNewDirectories: f"{_BACK}[new empty directories]",
         snapshots.TranslatesLineEnds: f"{_BACK}[line ends]",
         snapshots.CutsAtNulByte: f"{_BACK}[every byte]",
-        snapshots.SkipsNames: "test_any_name_comes_back",
-        snapshots.FoldsCaseBack: "test_names_that_differ_in_case_come_back",
+        snapshots.SkipsNames: f"{_BACK}[any name]",
+        snapshots.FoldsCaseBack: f"{_BACK}[names that differ in case]",
         snapshots.KeepsKinds: f"{_BACK}[kinds]",
         snapshots.LimitsDepth: f"{_BACK}[deepest path]",
         snapshots.DoubtsTheEmptyState: f"{_BACK}[from nothing]",
         snapshots.StoresInTheWorkspace: "test_keeping_a_state_does_not_change_it",
         snapshots.RemembersTheLast: "test_many_snapshots_come_back_in_any_order",
         snapshots.ForgetsWhatCameBack: "test_a_restore_can_be_undone",
-        snapshots.EndsWithARestore: "test_a_restored_state_can_be_changed",
-        snapshots.RemembersPages: "test_pages_hashes_and_searches_are_of_the_restored_state",
+        snapshots.EndsWithARestore: "test_a_restored_state_is_like_any_other[later changes]",
+        snapshots.RemembersPages: (
+            "test_a_restored_state_is_like_any_other[pages, hashes, searches]"
+        ),
         snapshots.ForgetsTheTag: "test_the_value_has_date_root_and_tag",
         snapshots.NamesTheContent: "test_every_snapshot_has_a_unique_name",
         snapshots.KnowsObjectsOnly: "test_a_stored_value_restores_when_the_first_one_is_gone",
@@ -128,16 +135,16 @@ VIEW_MUTANTS = _all(
 SNAPSHOT_DETAIL_MUTANTS = _all(
     suites.SnapshotDetailTests,
     {
-        snapshots.FollowsLinksBack: "test_links_come_back_as_links",
-        snapshots.KeepsKinds: "test_anything_becomes_what_it_was",
+        snapshots.FollowsLinksBack: f"{_KIND_BACK}[links]",
+        snapshots.KeepsKinds: f"{_KIND_BACK}[directory to file]",
         snapshots.WritesThroughLinks: ("test_nothing_is_written_through_a_link_that_is_in_the_way"),
-        snapshots.ForgetsModes: "test_permissions_come_back",
-        snapshots.SkipsNames: "test_names_that_others_made_come_back",
+        snapshots.ForgetsModes: f"{_KIND_BACK}[permissions]",
+        snapshots.SkipsNames: f"{_KIND_BACK}[strange names write]",
         snapshots.ReportsNothingOfStates: "test_a_restore_is_reported_once_when_it_is_done",
         snapshots.KeepsNewFiles: "test_a_restore_is_reported_once_when_it_is_done",
         snapshots.ReportsTooEarly: "test_a_refused_restore_is_not_reported",
-        snapshots.NeverCountsAgain: "test_the_quota_counts_what_a_restore_brought_back",
-        snapshots.CountsForever: "test_what_a_restore_took_away_makes_room",
+        snapshots.NeverCountsAgain: "test_a_restore_changes_what_the_quota_counts[growth]",
+        snapshots.CountsForever: "test_a_restore_changes_what_the_quota_counts[room]",
         snapshots.RestoresReadOnly: "test_a_read_only_filesystem_is_not_restored",
     },
 )
@@ -150,23 +157,25 @@ ARCHIVE_MUTANTS = _all(
         archives.EmptiesFirst: "test_a_wrong_archive_is_refused_and_changes_nothing[cut at 100]",
         archives.Unpacks: "test_a_wrong_archive_is_refused_and_changes_nothing[wrong byte]",
         archives.DropsWhatIsEmpty: "test_an_import_brings_the_state_back[empty directories]",
-        archives.PrintableNames: "test_any_name_is_archived",
-        archives.FoldsCaseOnImport: "test_names_that_differ_in_case_are_archived",
+        archives.PrintableNames: "test_an_import_brings_the_state_back[any name]",
+        archives.FoldsCaseOnImport: (
+            "test_an_import_brings_the_state_back[names that differ in case]"
+        ),
         archives.LeavesADraft: "test_an_export_changes_nothing",
         archives.ExportsIntoItself: "test_an_archive_is_read_as_the_state_it_was_made_of",
         archives.DatesItself: "test_the_same_state_and_date_give_the_same_bytes",
         archives.KeepsTheFirst: "test_an_export_makes_parents_and_replaces_what_is_there",
         archives.ReadsLater: "test_an_imported_state_does_not_need_the_archive",
-        archives.EndsWithAnImport: "test_an_imported_state_can_be_changed",
+        archives.EndsWithAnImport: "test_an_imported_state_is_like_any_other[later changes]",
         archives.OwnArchivesOnly: "test_a_plain_archive_is_imported",
     },
 )
 ARCHIVE_DETAIL_MUTANTS = _all(
     suites.ArchiveDetailTests,
     {
-        archives.DropsBitsAndLinks: "test_links_are_archived_as_links",
-        archives.PrintableNames: "test_names_that_others_made_are_archived",
-        archives.Merges: "test_an_import_makes_anything_what_it_was",
+        archives.DropsBitsAndLinks: f"{_IMPORTED}[links]",
+        archives.PrintableNames: f"{_IMPORTED}[strange names write]",
+        archives.Merges: f"{_IMPORTED}[file to nothing]",
         archives.ReportsExports: "test_an_export_and_a_refused_import_are_not_reported",
         archives.ImportsBeyondTheQuota: (
             "test_an_archive_beyond_the_quota_is_refused_and_changes_nothing"
@@ -177,7 +186,7 @@ ARCHIVE_DETAIL_MUTANTS = _all(
         archives.ImportsReadOnly: "test_a_read_only_filesystem_is_exported_and_not_imported",
         snapshots.ReportsNothingOfStates: "test_an_import_is_reported_once_when_it_is_done",
         snapshots.ReportsTooEarly: "test_an_export_and_a_refused_import_are_not_reported",
-        snapshots.NeverCountsAgain: "test_the_quota_counts_what_an_import_brought",
+        snapshots.NeverCountsAgain: "test_an_import_changes_what_the_quota_counts[growth]",
     },
 )
 UNDO_MUTANTS = (

@@ -149,12 +149,6 @@ class ArchiveTests(ArchiveSuite):
             assert read_state(inside) == read_state(fs)
             assert (inside.manifest.file_count, inside.manifest.total_bytes) == _PLANTED
 
-    def test_names_that_differ_in_case_are_archived(self, fs: DatedArchives, archive: Path) -> None:
-        changes.check_undo(fs, changes.CASE_CHANGE, partial(_keep, archive))
-
-    def test_any_name_is_archived(self, fs: DatedArchives, archive: Path) -> None:
-        changes.check_undo(fs, changes.NAME_CHANGE, partial(_keep, archive))
-
     def test_the_empty_state_is_archived(self, fs: DatedArchives, archive: Path) -> None:
         assert fs.export_archive(archive) == 0
         fs.write("dir/file", "text")
@@ -211,13 +205,11 @@ class ArchiveTests(ArchiveSuite):
         archive.unlink()
         assert read_state(fs) == before
 
-    def test_an_imported_state_can_be_changed(self, fs: DatedArchives, archive: Path) -> None:
-        changes.check_later_changes(fs, partial(_keep, archive))
-
-    def test_pages_hashes_and_searches_are_of_the_imported_state(
-        self, fs: DatedArchives, archive: Path
+    @pytest.mark.parametrize("check", changes.RESULT_CHECKS.values(), ids=changes.RESULT_CHECKS)
+    def test_an_imported_state_is_like_any_other(
+        self, fs: DatedArchives, archive: Path, check: changes.Check
     ) -> None:
-        changes.check_results(fs, partial(_keep, archive))
+        check(fs, partial(_keep, archive))
 
     def test_a_plain_archive_is_imported(self, fs: DatedArchives, archive: Path) -> None:
         _write_plain(archive, {"src/main.py": b"print()\n", "README.md": b"# Read me"})
@@ -250,25 +242,16 @@ class ArchiveTests(ArchiveSuite):
 class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Archives with links, permissions, strange names, events, quotas and read-only backends."""
 
-    def test_links_are_archived_as_links(self, fs: BaseFilesystem, archive: Path) -> None:
-        changes.check_undo(fs, changes.change_links(self), partial(_keep, archive))
-
-    def test_permissions_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        changes.check_undo(fs, changes.change_permissions(self), partial(_keep, archive))
-
-    @pytest.mark.parametrize("operation", ["delete", "write"])
-    def test_names_that_others_made_are_archived(
-        self, fs: BaseFilesystem, archive: Path, operation: str
-    ) -> None:
-        changes.check_undo(
-            fs, changes.change_strange_names(self, operation), partial(_keep, archive)
-        )
-
-    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
+    @pytest.mark.parametrize(
+        "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
+    )
     def test_an_import_makes_anything_what_it_was(
-        self, fs: BaseFilesystem, archive: Path, then: str, now: str
+        self,
+        fs: BaseFilesystem,
+        archive: Path,
+        planted: Callable[[PlantingSuite], changes.Change],
     ) -> None:
-        changes.check_undo(fs, changes.change_kind(self, then, now), partial(_keep, archive))
+        changes.check_undo(fs, planted(self), partial(_keep, archive))
 
     def test_an_import_is_reported_once_when_it_is_done(
         self, fs: BaseFilesystem, archive: Path
@@ -304,11 +287,11 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
             limited.import_archive(archive)
         assert {path: found[2] for path, found in read_state(limited).items()} == {"old": b"text"}
 
-    def test_the_quota_counts_what_an_import_brought(self, archive: Path, tmp_path: Path) -> None:
-        changes.check_quota(self, tmp_path, partial(_keep, archive))
-
-    def test_what_an_import_took_away_makes_room(self, archive: Path, tmp_path: Path) -> None:
-        changes.check_room(self, tmp_path, partial(_keep, archive))
+    @pytest.mark.parametrize("check", changes.QUOTA_CHECKS.values(), ids=changes.QUOTA_CHECKS)
+    def test_an_import_changes_what_the_quota_counts(
+        self, archive: Path, tmp_path: Path, check: changes.QuotaCheck
+    ) -> None:
+        check(self, tmp_path, partial(_keep, archive))
 
     def test_a_read_only_filesystem_is_exported_and_not_imported(
         self, fs: BaseFilesystem, archive: Path

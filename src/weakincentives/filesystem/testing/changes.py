@@ -5,6 +5,7 @@ Savepoints, snapshots and archives differ in how a state is kept; what must come
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,6 +30,10 @@ F = TypeVar("F", bound=Filesystem)
 B = TypeVar("B", bound=BaseFilesystem)
 Undo: TypeAlias = Callable[[], object]
 """Restores a state that was kept."""
+Check: TypeAlias = Callable[[Any, Callable[[Any], Undo]], None]
+"""Checks a filesystem, with a function that keeps its state."""
+QuotaCheck: TypeAlias = Callable[[LimitedSuite, Path, Callable[[BaseFilesystem], Undo]], None]
+"""The same for filesystems with limits."""
 Tree: TypeAlias = Mapping[str, str | bytes]
 """Files by path; a path with a slash at the end is a directory."""
 
@@ -133,17 +138,15 @@ CHANGES: dict[str, Change] = {
         )
         for content, data in _CONTENTS.items()
     },
+    "any name": replaced({f"{name}/{name}": name for name in NAMES}, delete=NAMES),
+    "names that differ in case": replaced(
+        {"name": "lower", "NAME": "upper"}, delete=["name"], write={"NAME": "changed"}
+    ),
 }
 """Changes that any filesystem allows."""
-NAME_CHANGE = replaced({f"{name}/{name}": name for name in NAMES}, delete=NAMES)
-CASE_CHANGE = replaced(
-    {"name": "lower", "NAME": "upper"}, delete=["name"], write={"NAME": "changed"}
-)
-KIND_CHANGES = [(then, now) for then in _ENTRY_KINDS for now in _ENTRY_KINDS]
-"""Every pair of kinds that an entry can have before and after a change."""
 
 
-def change_kind(suite: PlantingSuite, then: str, now: str) -> Change:
+def _change_kind(suite: PlantingSuite, then: str, now: str) -> Change:
     """Return the change of an entry from one kind to another, or of its content."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -168,7 +171,7 @@ def _make_entry(fs: BaseFilesystem, kind: str, text: str) -> None:
         fs.copy(text, "entry")
 
 
-def change_links(suite: PlantingSuite) -> Change:
+def _change_links(suite: PlantingSuite) -> Change:
     """Return a change of links to each of `LINK_TARGETS`: deleted, replaced, added."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -187,7 +190,7 @@ def change_links(suite: PlantingSuite) -> Change:
     return Change(prepare, apply)
 
 
-def change_permissions(suite: PlantingSuite) -> Change:
+def _change_permissions(suite: PlantingSuite) -> Change:
     """Return a change of files with each of `PERMISSIONS`: written again, or replaced."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -205,7 +208,7 @@ def change_permissions(suite: PlantingSuite) -> Change:
     return Change(prepare, apply)
 
 
-def change_strange_names(suite: PlantingSuite, operation: str) -> Change:
+def _change_strange_names(suite: PlantingSuite, operation: str) -> Change:
     """Return a change of files with each of `STRANGE_NAMES`: deleted or written."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -222,6 +225,22 @@ def change_strange_names(suite: PlantingSuite, operation: str) -> Change:
     return Change(prepare, apply)
 
 
+PLANTED_CHANGES: dict[str, Callable[[PlantingSuite], Change]] = {
+    "links": _change_links,
+    "permissions": _change_permissions,
+    **{
+        f"strange names {operation}": partial(_change_strange_names, operation=operation)
+        for operation in ("delete", "write")
+    },
+    **{
+        f"{then} to {now}": partial(_change_kind, then=then, now=now)
+        for then in _ENTRY_KINDS
+        for now in _ENTRY_KINDS
+    },
+}
+"""Changes of entries that the protocol does not create."""
+
+
 def check_undo(fs: F, change: Change, keep: Callable[[F], Undo]) -> None:
     """Check that a change is undone completely."""
     change.prepare(fs)
@@ -232,7 +251,7 @@ def check_undo(fs: F, change: Change, keep: Callable[[F], Undo]) -> None:
     assert read_state(fs) == before
 
 
-def check_results(fs: F, keep: Callable[[F], Undo]) -> None:
+def _check_results(fs: F, keep: Callable[[F], Undo]) -> None:
     """Check that pages, hashes and searches are of the state that came back."""
     fs.write("file", "one\ntwo\nthree\n")
     before = fs.stat("file").content_hash
@@ -247,7 +266,7 @@ def check_results(fs: F, keep: Callable[[F], Undo]) -> None:
         assert [match.line_number for match in fs.grep("t")] == [2, 3]
 
 
-def check_later_changes(fs: F, keep: Callable[[F], Undo]) -> None:
+def _check_later_changes(fs: F, keep: Callable[[F], Undo]) -> None:
     """Check that the state that came back can be changed."""
     write_sample(fs)
     undo = keep(fs)
@@ -264,6 +283,13 @@ def check_later_changes(fs: F, keep: Callable[[F], Undo]) -> None:
         "src/main.py",
         "src/nothing",
     ]
+
+
+RESULT_CHECKS: dict[str, Check] = {
+    "pages, hashes, searches": _check_results,
+    "later changes": _check_later_changes,
+}
+"""Checks that the state that came back is like any other."""
 
 
 def record_undo(fs: B, keep: Callable[[B], Undo]) -> list[tuple[FilesystemEvent, str, int]]:
@@ -283,7 +309,7 @@ def record_undo(fs: B, keep: Callable[[B], Undo]) -> list[tuple[FilesystemEvent,
 _QUOTA = Limits(max_total_bytes=10, max_files=2)
 
 
-def check_quota(
+def _check_quota(
     suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesystem], Undo]
 ) -> None:
     """Check that a quota counts the state that came back."""
@@ -298,7 +324,9 @@ def check_quota(
     assert [entry.name for entry in fs.list()] == ["a"]
 
 
-def check_room(suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesystem], Undo]) -> None:
+def _check_room(
+    suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesystem], Undo]
+) -> None:
     """Check that what an undo removed makes room in a quota."""
     fs = suite.make_limited(tmp_path, _QUOTA)
     for _ in range(3):
@@ -307,3 +335,7 @@ def check_room(suite: LimitedSuite, tmp_path: Path, keep: Callable[[BaseFilesyst
         undo()
     fs.write("dir/b", "1234567890")
     assert fs.read("dir/b").content == "1234567890"
+
+
+QUOTA_CHECKS: dict[str, QuotaCheck] = {"growth": _check_quota, "room": _check_room}
+"""Checks that a quota counts what came back, and not what an undo removed."""

@@ -331,12 +331,13 @@ class SnapshotViewTests(SampleSuite):
 class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Restores with links, permissions, strange names, events, quotas and read-only backends."""
 
-    def test_links_come_back_as_links(self, fs: SnapshotBackend) -> None:
-        changes.check_undo(fs, changes.change_links(self), keep_snapshot)
-
-    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
-    def test_anything_becomes_what_it_was(self, fs: SnapshotBackend, then: str, now: str) -> None:
-        changes.check_undo(fs, changes.change_kind(self, then, now), keep_snapshot)
+    @pytest.mark.parametrize(
+        "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
+    )
+    def test_anything_becomes_what_it_was(
+        self, fs: SnapshotBackend, planted: Callable[[PlantingSuite], changes.Change]
+    ) -> None:
+        changes.check_undo(fs, planted(self), keep_snapshot)
 
     def test_nothing_is_written_through_a_link_that_is_in_the_way(
         self, fs: SnapshotBackend
@@ -350,13 +351,6 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         assert fs.read("dir/file").content == "then"
         assert fs.list("other") == ()
 
-    def test_permissions_come_back(self, fs: SnapshotBackend) -> None:
-        changes.check_undo(fs, changes.change_permissions(self), keep_snapshot)
-
-    @pytest.mark.parametrize("operation", ["delete", "write"])
-    def test_names_that_others_made_come_back(self, fs: SnapshotBackend, operation: str) -> None:
-        changes.check_undo(fs, changes.change_strange_names(self, operation), keep_snapshot)
-
     def test_a_restore_is_reported_once_when_it_is_done(self, fs: SnapshotBackend) -> None:
         [(event, text, count)] = changes.record_undo(fs, keep_snapshot)
         assert isinstance(event, StateReplaced)
@@ -368,11 +362,11 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
             fs.restore(unknown_snapshot(fs.snapshot()))
         assert received == []
 
-    def test_the_quota_counts_what_a_restore_brought_back(self, tmp_path: Path) -> None:
-        changes.check_quota(self, tmp_path, _keep)
-
-    def test_what_a_restore_took_away_makes_room(self, tmp_path: Path) -> None:
-        changes.check_room(self, tmp_path, _keep)
+    @pytest.mark.parametrize("check", changes.QUOTA_CHECKS.values(), ids=changes.QUOTA_CHECKS)
+    def test_a_restore_changes_what_the_quota_counts(
+        self, tmp_path: Path, check: changes.QuotaCheck
+    ) -> None:
+        check(self, tmp_path, _keep)
 
     def test_a_read_only_filesystem_is_not_restored(self, fs: SnapshotBackend) -> None:
         kept = fs.snapshot()

@@ -130,29 +130,19 @@ class SavepointTests(PlantingSuite, LimitedSuite):
         for each in (change, apply):
             changes.check_undo(fs, changes.Change(prepare, each), _keep)
 
-    @pytest.mark.parametrize(("then", "now"), changes.KIND_CHANGES)
+    @pytest.mark.parametrize(
+        "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
+    )
     def test_a_rollback_makes_anything_what_it_was(
-        self, fs: TransactionalFilesystem, then: str, now: str
+        self, fs: TransactionalFilesystem, planted: Callable[[PlantingSuite], changes.Change]
     ) -> None:
-        changes.check_undo(fs, changes.change_kind(self, then, now), _keep)
+        changes.check_undo(fs, planted(self), _keep)
 
-    def test_links_and_permissions_come_back(self, fs: TransactionalFilesystem) -> None:
-        changes.check_undo(fs, changes.change_links(self), _keep)
-        changes.check_undo(fs, changes.change_permissions(self), _keep)
-
-    @pytest.mark.parametrize("operation", ["delete", "write"])
-    def test_a_rollback_brings_back_names_that_others_made(
-        self, fs: TransactionalFilesystem, operation: str
+    @pytest.mark.parametrize("check", changes.RESULT_CHECKS.values(), ids=changes.RESULT_CHECKS)
+    def test_the_state_that_came_back_is_like_any_other(
+        self, fs: TransactionalFilesystem, check: changes.Check
     ) -> None:
-        changes.check_undo(fs, changes.change_strange_names(self, operation), _keep)
-
-    def test_the_state_after_a_rollback_can_be_changed(self, fs: TransactionalFilesystem) -> None:
-        changes.check_later_changes(fs, _keep)
-
-    def test_pages_hashes_and_searches_are_of_the_state_that_came_back(
-        self, fs: TransactionalFilesystem
-    ) -> None:
-        changes.check_results(fs, _keep)
+        check(fs, _keep)
 
     # --- how it ends ---
 
@@ -321,11 +311,11 @@ class SavepointTests(PlantingSuite, LimitedSuite):
         assert events == received
         assert len(received) == 1
 
-    def test_what_a_rollback_took_away_makes_room(self, tmp_path: Path) -> None:
-        changes.check_room(self, tmp_path, _keep)
-
-    def test_the_quota_counts_what_a_rollback_brought_back(self, tmp_path: Path) -> None:
-        changes.check_quota(self, tmp_path, _keep)
+    @pytest.mark.parametrize("check", changes.QUOTA_CHECKS.values(), ids=changes.QUOTA_CHECKS)
+    def test_a_rollback_changes_what_the_quota_counts(
+        self, tmp_path: Path, check: changes.QuotaCheck
+    ) -> None:
+        check(self, tmp_path, _keep)
 
     # --- threads ---
 

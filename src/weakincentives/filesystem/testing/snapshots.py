@@ -52,12 +52,6 @@ class SnapshotTests(ConformanceSuite):
     ) -> None:
         changes.check_undo(fs, change, keep_snapshot)
 
-    def test_any_name_comes_back(self, fs: SnapshotableFilesystem) -> None:
-        changes.check_undo(fs, changes.NAME_CHANGE, keep_snapshot)
-
-    def test_names_that_differ_in_case_come_back(self, fs: SnapshotableFilesystem) -> None:
-        changes.check_undo(fs, changes.CASE_CHANGE, keep_snapshot)
-
     def test_keeping_a_state_does_not_change_it(self, fs: SnapshotableFilesystem) -> None:
         changes.write_sample(fs)
         before = read_state(fs)
@@ -107,13 +101,11 @@ class SnapshotTests(ConformanceSuite):
         fs.restore(second)
         assert read_state(fs) == after
 
-    def test_a_restored_state_can_be_changed(self, fs: SnapshotableFilesystem) -> None:
-        changes.check_later_changes(fs, keep_snapshot)
-
-    def test_pages_hashes_and_searches_are_of_the_restored_state(
-        self, fs: SnapshotableFilesystem
+    @pytest.mark.parametrize("check", changes.RESULT_CHECKS.values(), ids=changes.RESULT_CHECKS)
+    def test_a_restored_state_is_like_any_other(
+        self, fs: SnapshotableFilesystem, check: changes.Check
     ) -> None:
-        changes.check_results(fs, keep_snapshot)
+        check(fs, keep_snapshot)
 
     def test_the_value_has_date_root_and_tag(self, fs: SnapshotableFilesystem) -> None:
         kept = fs.snapshot(tag="before")
