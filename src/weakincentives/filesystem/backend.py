@@ -268,9 +268,7 @@ class TransactionalFilesystem(BaseFilesystem):
         self._emit_replaced("rollback", "savepoint")
 
 
-def is_exportable(
-    filesystem: object,
-) -> TypeGuard[ReadableFilesystem | ArchivableFilesystem]:
+def is_exportable(filesystem: object) -> TypeGuard[ReadableFilesystem | ArchivableFilesystem]:
     """Return whether `export_state` can archive the files of `filesystem`."""
     return isinstance(filesystem, (ReadableFilesystem, ArchivableFilesystem))
 

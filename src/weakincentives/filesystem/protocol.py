@@ -97,12 +97,7 @@ class Filesystem(Protocol):
         ...
 
     def write(
-        self,
-        path: str,
-        content: str,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
+        self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True
     ) -> WriteResult:
         """Write text as UTF-8, atomically.
 

@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from weakincentives.errors import WinkError
-from weakincentives.posix import (
-    check_time,
-    open_regular,
-)
+from weakincentives.posix import check_time, open_regular
 
 MAX_OBJECT_SIZE = 512 * 1024 * 1024
 """Bytes of the largest object that is held in memory; git makes no deltas of larger ones."""

@@ -31,13 +31,7 @@ from weakincentives.history.entries import (
     write_sparse,
 )
 from weakincentives.history.moves import find_differences, find_moves, list_paths
-from weakincentives.history.records import (
-    ChangeRecord,
-    Ending,
-    ModeChange,
-    Operation,
-    Staging,
-)
+from weakincentives.history.records import ChangeRecord, Ending, ModeChange, Operation, Staging
 from weakincentives.history.rollback import Kept, Rollback
 from weakincentives.history.slots import create_file, swap
 from weakincentives.posix import (
@@ -283,10 +277,7 @@ class _Change:
                 for mode in closed.values():
                     self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
             modes = {each.path: each for each in self._find_modes()} | opened
-            operations = [
-                *self._moves,
-                *_list_operations(self._edits, staging),
-            ]
+            operations = [*self._moves, *_list_operations(self._edits, staging)]
             with SyncQueue() as queue:
                 for operation in operations:
                     check_time("Change")

@@ -76,12 +76,7 @@ class RecordLog(CloseOnExit):
     """An append-only file of records; safe to share between threads and processes."""
 
     def __init__(
-        self,
-        path: Path,
-        signature: bytes,
-        *,
-        durable: bool = False,
-        read_only: bool = False,
+        self, path: Path, signature: bytes, *, durable: bool = False, read_only: bool = False
     ) -> None:
         """Open the file; create it unless `read_only`.
 

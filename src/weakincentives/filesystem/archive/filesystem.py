@@ -22,9 +22,7 @@ from weakincentives.filesystem.archive.verify import read_archive
 from weakincentives.filesystem.archive.zip_reader import MemberStream
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
-from weakincentives.filesystem.manifest import (
-    ArchiveManifest,
-)
+from weakincentives.filesystem.manifest import ArchiveManifest
 from weakincentives.filesystem.text import BytesContent, Content, StreamedContent
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import CloseOnExit, os_error, shorten_path

@@ -29,12 +29,7 @@ from weakincentives.filesystem.archive.zip_reader import (
     read_directory,
     read_members,
 )
-from weakincentives.filesystem.manifest import (
-    MANIFEST,
-    VERSION,
-    ArchiveDocument,
-    ArchiveManifest,
-)
+from weakincentives.filesystem.manifest import MANIFEST, VERSION, ArchiveDocument, ArchiveManifest
 from weakincentives.posix import (
     DEFAULT_CODEC,
     Codec,

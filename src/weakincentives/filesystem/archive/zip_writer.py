@@ -38,11 +38,7 @@ from weakincentives.filesystem.archive.format import (
 )
 from weakincentives.filesystem.archive.verify import open_archive, read_manifest
 from weakincentives.filesystem.archive.zip_reader import ZipReader, member_at, read_directory
-from weakincentives.filesystem.manifest import (
-    MANIFEST,
-    ArchiveDocument,
-    FileRecord,
-)
+from weakincentives.filesystem.manifest import MANIFEST, ArchiveDocument, FileRecord
 from weakincentives.posix import Codec, Deflater, check_time, read_range, write_all
 
 _OUR_PREFIXES = frozenset({central_prefix(UTF8 | FASTEST, DEFLATED), central_prefix(UTF8, STORED)})

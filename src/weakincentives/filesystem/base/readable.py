@@ -64,12 +64,7 @@ class _ReadOnlyMethods:
     """The methods of the protocol that change something; all of them raise ReadOnlyError."""
 
     def write(
-        self,
-        path: str,
-        content: str,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
+        self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True
     ) -> WriteResult:
         """Raise ReadOnlyError."""
         self._raise_read_only(path)

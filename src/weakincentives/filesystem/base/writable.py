@@ -84,12 +84,7 @@ class WritableFilesystem(ReadableFilesystem):
         return self._read_only
 
     def write(
-        self,
-        path: str,
-        content: str,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
+        self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True
     ) -> WriteResult:
         """Write text as UTF-8, atomically."""
         key = self._writable_path(path)

@@ -411,10 +411,7 @@ class InMemoryFilesystem(TransactionalFilesystem):
             return self._root_node
 
     def _undone_tree(
-        self,
-        snapshot: FilesystemSnapshot,
-        expect: FilesystemSnapshot,
-        paths: Sequence[str] | None,
+        self, snapshot: FilesystemSnapshot, expect: FilesystemSnapshot, paths: Sequence[str] | None
     ) -> DirectoryNode:
         """Return the tree without the changes from `snapshot` to `expect`."""
         then, later = self._snapshot_root(snapshot), self._snapshot_root(expect)

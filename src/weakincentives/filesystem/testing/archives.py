@@ -246,10 +246,7 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
         "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
     )
     def test_an_import_makes_anything_what_it_was(
-        self,
-        fs: BaseFilesystem,
-        archive: Path,
-        planted: Callable[[PlantingSuite], changes.Change],
+        self, fs: BaseFilesystem, archive: Path, planted: Callable[[PlantingSuite], changes.Change]
     ) -> None:
         changes.check_undo(fs, planted(self), partial(_keep, archive))
 

@@ -78,8 +78,7 @@ class MountTests(HostSuite):
         (host / "project" / "empty" / "below").mkdir(parents=True)
         fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
         fs.hydrate_from_host(
-            HostMount("project", mount_path="chosen", exclude_glob=("*.md",)),
-            allowed_roots=[host],
+            HostMount("project", mount_path="chosen", exclude_glob=("*.md",)), allowed_roots=[host]
         )
         assert fs.list("project/empty/below") == ()
         assert not fs.exists("chosen/empty")

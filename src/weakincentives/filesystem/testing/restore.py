@@ -160,8 +160,7 @@ class PartialRestoreTests(SampleSuite):
         assert fs.stat("src/data.bin").is_directory
 
     @pytest.mark.parametrize(
-        "paths",
-        [["vendor", "vendor/.git"], ["vendor/.git/HEAD", "vendor"], ["vendor/", "/vendor"]],
+        "paths", [["vendor", "vendor/.git"], ["vendor/.git/HEAD", "vendor"], ["vendor/", "/vendor"]]
     )
     def test_paths_may_overlap_and_be_spelled_in_any_way(
         self, fs: PartialRestores, kept: FilesystemSnapshot, paths: Sequence[str]

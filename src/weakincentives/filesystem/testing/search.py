@@ -209,13 +209,7 @@ class GrepTests(ConformanceSuite):
             pattern: [match.line_number for match in fs.grep(pattern)]
             for pattern in ("word", "W", "[a-z]ord", "é", "(?i)word")
         }
-        assert found == {
-            "word": [2],
-            "W": [1, 3],
-            "[a-z]ord": [2],
-            "é": [5],
-            "(?i)word": [1, 2, 3],
-        }
+        assert found == {"word": [2], "W": [1, 3], "[a-z]ord": [2], "é": [5], "(?i)word": [1, 2, 3]}
 
     @pytest.mark.parametrize("separator", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
     def test_only_a_newline_ends_a_line(self, fs: Filesystem, separator: str) -> None:

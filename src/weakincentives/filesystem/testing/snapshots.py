@@ -124,9 +124,7 @@ class SnapshotTests(ConformanceSuite):
 
     @pytest.mark.parametrize("copied", _COPY_METHODS.values(), ids=_COPY_METHODS)
     def test_a_stored_value_restores_when_the_first_one_is_gone(
-        self,
-        fs: SnapshotableFilesystem,
-        copied: Callable[[FilesystemSnapshot], FilesystemSnapshot],
+        self, fs: SnapshotableFilesystem, copied: Callable[[FilesystemSnapshot], FilesystemSnapshot]
     ) -> None:
         def keep(fs: SnapshotableFilesystem) -> changes.Undo:
             kept = fs.snapshot(tag="é")

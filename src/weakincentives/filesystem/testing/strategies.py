@@ -267,10 +267,7 @@ def regexes() -> SearchStrategy[str]:
 
 
 def operations(
-    *,
-    known: Sequence[str] = (),
-    without: frozenset[str] = frozenset(),
-    states: bool = False,
+    *, known: Sequence[str] = (), without: frozenset[str] = frozenset(), states: bool = False
 ) -> SearchStrategy[Operation]:
     """Operations with their arguments, many on `known` paths, except those in `without`.
 

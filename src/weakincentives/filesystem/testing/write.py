@@ -247,11 +247,7 @@ class QuotaTests(LimitedSuite):
         fs = self.make_limited(tmp_path, Limits(max_files=3))
         fs.write("dir/a", "")
         fs.mkdir("b")
-        for change in (
-            lambda: fs.write("c", ""),
-            lambda: fs.mkdir("c"),
-            lambda: fs.copy("b", "c"),
-        ):
+        for change in (lambda: fs.write("c", ""), lambda: fs.mkdir("c"), lambda: fs.copy("b", "c")):
             with pytest.raises(LimitExceededError, match="quota"):
                 change()
         assert [entry.name for entry in fs.list()] == ["b", "dir"]

@@ -62,12 +62,7 @@ class Completion:
     """Completes the savepoints of one directory."""
 
     def __init__(
-        self,
-        root: RootedDirectory,
-        listing_lock: Lock,
-        snapshots: SnapshotStore,
-        *,
-        durable: bool,
+        self, root: RootedDirectory, listing_lock: Lock, snapshots: SnapshotStore, *, durable: bool
     ) -> None:
         """Work below `root`.
 

@@ -12,10 +12,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from weakincentives.errors import (
-    SnapshotRestoreError,
-    StaleRestoreError,
-)
+from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff import Diff
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem, open_blob, read_blob
@@ -194,10 +191,7 @@ def select_tree(
 
 def store_commit_tree(add: Callable[[str, bytes], str], files: str, manifest: str) -> str:
     """Store the tree of a commit; `files` is a tree id, `manifest` a blob id."""
-    entries = (
-        TreeEntry(MANIFEST, FILE, manifest),
-        TreeEntry(FILES, DIRECTORY, files),
-    )
+    entries = (TreeEntry(MANIFEST, FILE, manifest), TreeEntry(FILES, DIRECTORY, files))
     return add("tree", encode_tree(entries))
 
 

@@ -13,10 +13,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from weakincentives.filesystem.host.files import Identity, is_stable
-from weakincentives.filesystem.manifest import (
-    DEFAULT_PERMISSIONS,
-    DIRECTORY_PERMISSIONS,
-)
+from weakincentives.filesystem.manifest import DEFAULT_PERMISSIONS, DIRECTORY_PERMISSIONS
 from weakincentives.gitstore import (
     DIRECTORY,
     EXECUTABLE,

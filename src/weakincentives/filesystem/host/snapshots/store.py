@@ -24,10 +24,7 @@ from weakincentives.errors import (
 )
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.base.state import State, check_restorable, check_snapshot
-from weakincentives.filesystem.host.snapshots.commits import (
-    WorkspaceCommits,
-    view_commit,
-)
+from weakincentives.filesystem.host.snapshots.commits import WorkspaceCommits, view_commit
 from weakincentives.filesystem.host.snapshots.edits import (
     differing_paths,
     drop_done,

@@ -20,11 +20,7 @@ import msgspec
 from weakincentives.filesystem.host.files import identity_of
 from weakincentives.filesystem.host.snapshots.capture import capture
 from weakincentives.filesystem.host.snapshots.edits import store_commit_tree
-from weakincentives.filesystem.host.snapshots.nodes import (
-    Captured,
-    CapturedDirectory,
-    CapturedFile,
-)
+from weakincentives.filesystem.host.snapshots.nodes import Captured, CapturedDirectory, CapturedFile
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.filesystem.host.snapshots.writer import WrittenTree
 from weakincentives.filesystem.manifest import SnapshotManifest
@@ -261,10 +257,7 @@ class ChangeTracker:
         return self._exclusive and is_known and not is_touched
 
     def capture(
-        self,
-        repository: Repository,
-        batch: PackTransaction,
-        written: WrittenTree | None = None,
+        self, repository: Repository, batch: PackTransaction, written: WrittenTree | None = None
     ) -> CaptureResult:
         """Capture the directory; new objects are added to `batch`, which has just begun.
 
