@@ -11,6 +11,7 @@ from tests.gitstore.gitcommand import git, new_repository
 from tests.sizes import size
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
 from weakincentives.gitstore.trees import (
+    Commit,
     commit_references,
     decode_commit,
     encode_commit,
@@ -24,9 +25,7 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 def encoded(
     *, tag: str | None = "t", root: str = "/w", created_at: datetime = MOMENT, tree: str = REF
 ) -> bytes:
-    return encode_commit(
-        tree, (), snapshot_id="id", sequence=7, created_at=created_at, tag=tag, root=root
-    )
+    return encode_commit(Commit("", tree, (), "id", 7, created_at, tag, root))
 
 
 TEXTS = st.text(st.characters() | st.sampled_from('\n\r\0\x1b\u2028\u202e\udcff\\": '))

@@ -17,7 +17,7 @@ import re
 import secrets
 import stat
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,11 +125,9 @@ class GitDirectory:
             finally:
                 self._is_locked, self._epoch = False, None
 
-    @contextmanager
-    def prevent_removal(self) -> Generator[None, None, None]:
+    def prevent_removal(self) -> AbstractContextManager[None]:
         """Hold a shared lock that keeps other processes from removing the directory."""
-        with self._hold_lock(_USERS, fcntl.LOCK_SH):
-            yield
+        return self._hold_lock(_USERS, fcntl.LOCK_SH)
 
     def remove(self) -> bool:
         """Remove the directory unless it is in use; return whether it is gone.

@@ -202,16 +202,8 @@ class Repository:
             with batch or self.objects.begin_pack() as objects:
                 if tree not in objects and tree not in self.objects:
                     raise SnapshotError(f"Tree is missing: {tree!r}")
-                data = encode_commit(
-                    tree,
-                    parents,
-                    snapshot_id=snapshot_id,
-                    sequence=sequence + 1,
-                    created_at=created_at,
-                    tag=tag,
-                    root=self.root,
-                )
-                ref = objects.add("commit", data)
+                new = snapshot_id, sequence + 1, created_at, tag, self.root
+                ref = objects.add("commit", encode_commit(Commit("", tree, parents, *new)))
                 self._publish(ref, pin, objects, wait=wait)
             self._last = ref, sequence + 1
             self._merge_packs()

@@ -233,32 +233,23 @@ class _Values(msgspec.Struct):
     root: str
 
 
-def encode_commit(
-    tree: str,
-    parents: tuple[str, ...],
-    *,
-    snapshot_id: str,
-    sequence: int,
-    created_at: datetime,
-    tag: str | None,
-    root: str,
-) -> bytes:
-    """Return the content of a commit object."""
-    timestamp = f"{max(0, int(created_at.timestamp()))} +0000"
+def encode_commit(commit: Commit) -> bytes:
+    """Return the content of a commit object; its `ref` follows from that."""
+    timestamp = f"{max(0, int(commit.created_at.timestamp()))} +0000"
     values = {
-        "id": snapshot_id,
-        "sequence": sequence,
-        "created": created_at.astimezone(UTC).isoformat(),
-        "tag": tag,
-        "root": root,
+        "id": commit.snapshot_id,
+        "sequence": commit.sequence,
+        "created": commit.created_at.astimezone(UTC).isoformat(),
+        "tag": commit.tag,
+        "root": commit.root,
     }
     lines = [
-        f"tree {tree}",
-        *(f"parent {parent}" for parent in parents),
+        f"tree {commit.tree}",
+        *(f"parent {parent}" for parent in commit.parents),
         f"author {_AUTHOR} {timestamp}",
         f"committer {_AUTHOR} {timestamp}",
         "",
-        _subject(tag),
+        _subject(commit.tag),
         "",
         *(f"{name}: {json.dumps(value)}" for name, value in values.items()),
         "",
