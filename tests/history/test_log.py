@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.sizes import size
-from weakincentives.history.log import MAX_PAYLOAD, LogError, Record, RecordLog
+from weakincentives.history.log import MAX_PAYLOAD, LogError, LogRecord, RecordLog
 from weakincentives.posix import fault_hook
 
 SIGNATURE = b"wink-test 1\n"
@@ -304,7 +304,7 @@ def test_another_file_is_refused_in_a_sentence(path: Path) -> None:
 
 
 def test_a_record_in_flight_is_not_reported(path: Path) -> None:
-    seen: list[tuple[list[Record], str | None]] = []
+    seen: list[tuple[list[LogRecord], str | None]] = []
 
     def look(point: str) -> None:
         if point == "record.written":

@@ -180,7 +180,7 @@ class StreamedContent(Content):
         self._buffer = b""
 
 
-class LineCount(NamedTuple):
+class LineTotal(NamedTuple):
     """The number of lines; a lower bound unless `exact`."""
 
     lines: int
@@ -233,7 +233,7 @@ class LineIndex:
         offset = self._offsets[block]
         return offset + _offset_after_lines(content.read(offset, BLOCK), line - above)
 
-    def count(self, content: Content, until: int | None = None) -> LineCount:
+    def count(self, content: Content, until: int | None = None) -> LineTotal:
         """Count the lines up to byte `until`; a lower bound if `content` is longer.
 
         When time runs out, return what has been counted.
@@ -245,9 +245,9 @@ class LineIndex:
         except TimeLimitError:
             until = self._counted
         if until >= content.size:
-            return LineCount((self._ends[-1] if self._ends else 0) + self._unended)
+            return LineTotal((self._ends[-1] if self._ends else 0) + self._unended)
         block = bisect_left(self._offsets, until)
-        return LineCount((self._ends[block - 1] if block else 0) + 1, exact=False)
+        return LineTotal((self._ends[block - 1] if block else 0) + 1, exact=False)
 
     def _extend(self, content: Content) -> None:
         """Index the next chunk."""
@@ -323,12 +323,12 @@ def load_part(
 
 def _page(
     content: Content, offset: int, limit: int, limits: Limits, path: str
-) -> tuple[bytes, LineCount]:
+) -> tuple[bytes, LineTotal]:
     size = content.size
     if size <= BLOCK:
         data, total = _small_page(content.read(0, BLOCK), offset, limit)
         check_fits(path, len(data), size, limits)
-        return data, LineCount(total)
+        return data, LineTotal(total)
     index = content.line_index()
     start = index.find(offset, content) or 0
     stop: int | None = size

@@ -21,11 +21,11 @@ from weakincentives.gitstore.pack_reader import (
     KINDS,
     MAX_OBJECT_SIZE,
     Inflater,
+    ObjectStream,
     Pack,
     PackedObject,
     PackError,
     PackReader,
-    Stream,
     TooLargeError,
     hash_object,
 )
@@ -62,7 +62,7 @@ class _LooseFile:
         return data
 
 
-def loose_stream(path: Path) -> Stream:
+def loose_stream(path: Path) -> ObjectStream:
     """Return a stream of the loose object in a file; it is never held in memory.
 
     Raises:
@@ -81,7 +81,7 @@ def loose_stream(path: Path) -> Stream:
     inflater = Inflater(file.read, 0, header + size)
     while header:
         header -= len(inflater.read_chunk(header))
-    return Stream(match[1].decode(), size, iter(inflater), inflater)
+    return ObjectStream(match[1].decode(), size, iter(inflater), inflater)
 
 
 class ObjectError(WinkError, ValueError):
@@ -303,7 +303,7 @@ class ObjectStore(PackSet):
         """
         return self._open(object_id)[1].size
 
-    def stream(self, object_id: str) -> Stream:
+    def stream(self, object_id: str) -> ObjectStream:
         """Return an object for reading; its chunks are verified, its inflater is not.
 
         Raises:
@@ -317,7 +317,7 @@ class ObjectStore(PackSet):
             if hash_object(found.kind, data) == object_id:
                 return found._replace(chunks=iter([data]))
         kind, data = self.read(object_id)
-        return Stream(kind, len(data), iter([data]))
+        return ObjectStream(kind, len(data), iter([data]))
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every object, once for each copy that is stored."""
@@ -453,7 +453,7 @@ class ObjectStore(PackSet):
         except ObjectError:  # there may be an undamaged copy at another location
             batch.add(*self.read(object_id))
 
-    def _open(self, object_id: str) -> "tuple[_Location, Stream]":
+    def _open(self, object_id: str) -> "tuple[_Location, ObjectStream]":
         """Open an object at the first location where it can be read.
 
         A large object is streamed before it is fully verified. So if it has several copies,
@@ -480,7 +480,7 @@ class ObjectStore(PackSet):
         return sum(pack.offset_of(key) is not None for pack in self.all.values()) > 1
 
     def _verify_chunks(
-        self, object_id: str, location: "_Location", stream: Stream
+        self, object_id: str, location: "_Location", stream: ObjectStream
     ) -> Iterator[bytes]:
         """Yield the chunks, the last one only after the id has been verified."""
         header = b"%s %d\0" % (stream.kind.encode(), stream.size)
@@ -584,7 +584,7 @@ class LayeredObjects(ObjectStore):
         found = self._find(object_id)
         if found is not None:
             kind, size, data = found
-            yield _Location(None, lambda: Stream(kind, size, iter([data])))
+            yield _Location(None, lambda: ObjectStream(kind, size, iter([data])))
         yield from self._base._find_locations(object_id)  # noqa: SLF001 # of the same class
 
     def _has_several_copies(self, object_id: str) -> bool:
@@ -601,7 +601,7 @@ class _Location(NamedTuple):
     """Where an object may be stored; `pack` is None for a loose object."""
 
     pack: PackReader | None
-    open: Callable[[], Stream]
+    open: Callable[[], ObjectStream]
 
 
 def _in_packs(key: bytes, packs: Iterable[PackReader]) -> Iterator[_Location]:
@@ -611,7 +611,7 @@ def _in_packs(key: bytes, packs: Iterable[PackReader]) -> Iterator[_Location]:
             yield _Location(pack, partial(pack.stream, offset))
 
 
-def _read_whole(stream: Stream) -> tuple[str, bytes]:
+def _read_whole(stream: ObjectStream) -> tuple[str, bytes]:
     if stream.size > MAX_OBJECT_SIZE:
         raise TooLargeError(f"Object is too large for memory: {stream.size} bytes")
     return stream.kind, b"".join(stream.chunks)

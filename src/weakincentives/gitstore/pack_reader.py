@@ -181,7 +181,7 @@ def max_packed_size(size: int) -> int:
     return size + (size >> 8) + 64
 
 
-class Stream(NamedTuple):
+class ObjectStream(NamedTuple):
     """An object that is being read; its chunks have `size` bytes together, or raise.
 
     To read only part of it, or with seeks, use the `inflater` if there is one.
@@ -267,7 +267,7 @@ class PackReader:
             at += 1  # the match spans two neighbouring ids
         return None
 
-    def stream(self, offset: int) -> Stream:
+    def stream(self, offset: int) -> ObjectStream:
         """Return the object at `offset`; only a delta is held in memory.
 
         Raises:
@@ -276,9 +276,9 @@ class PackReader:
         number, size, at = self._header(offset)
         if number in KINDS:
             inflater = Inflater(self._bytes, at, size)
-            return Stream(KINDS[number], size, iter(inflater), inflater)
+            return ObjectStream(KINDS[number], size, iter(inflater), inflater)
         kind, content = self.read(offset)
-        return Stream(kind, len(content), iter([content]))
+        return ObjectStream(kind, len(content), iter([content]))
 
     def read_raw(self, offset: int) -> PackedObject | None:
         """Return the object at `offset` if it is small, undamaged and not a delta."""

@@ -36,13 +36,13 @@ from weakincentives.history.entries import set_mode_at as set_mode_at
 from weakincentives.history.entries import stat_at as stat_at
 from weakincentives.history.entries import user_attributes as user_attributes
 from weakincentives.history.log import LogError as LogError
-from weakincentives.history.log import Record as Record
+from weakincentives.history.log import LogRecord as LogRecord
 from weakincentives.history.log import RecordLog as RecordLog
 from weakincentives.history.records import Action as Action
 from weakincentives.history.records import ChangeRecord as ChangeRecord
 from weakincentives.history.records import Ending as Ending
 from weakincentives.history.records import ModeChange as ModeChange
-from weakincentives.history.records import Operation as Operation
+from weakincentives.history.records import PathOperation as PathOperation
 from weakincentives.history.records import RecordError as RecordError
 from weakincentives.history.recovery import PendingChange as PendingChange
 from weakincentives.history.recovery import Recovery as Recovery

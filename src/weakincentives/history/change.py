@@ -31,7 +31,7 @@ from weakincentives.history.entries import (
     write_sparse,
 )
 from weakincentives.history.moves import find_differences, find_moves, list_paths
-from weakincentives.history.records import ChangeRecord, Ending, ModeChange, Operation, Staging
+from weakincentives.history.records import ChangeRecord, Ending, ModeChange, PathOperation, Staging
 from weakincentives.history.rollback import Kept, Rollback
 from weakincentives.history.slots import create_file, swap
 from weakincentives.posix import (
@@ -195,7 +195,7 @@ class _Change:
         self._displaced: dict[str, EntryState] = {}
         self._slots: dict[str, str] = {}  # of what was displaced
         self._skipped: list[str] = []
-        self._moves: list[Operation] = []
+        self._moves: list[PathOperation] = []
         self._edits = request.edits  # the others
         self._renamed = {
             (each.before.blob, each.before.size): each.path
@@ -313,7 +313,7 @@ class _Change:
         for directory in sorted({*staging.areas, *map(parent_of, staging.areas)}):
             queue.add(self._tree.open_directory(directory))
 
-    def _make(self, operation: Operation, queue: SyncQueue) -> None:
+    def _make(self, operation: PathOperation, queue: SyncQueue) -> None:
         """Put the new version of a path into its slot."""
         if operation.before.kind == "file" and operation.action in {"replace", "remove"}:
             seen = self._seen.get(operation.path)
@@ -332,7 +332,7 @@ class _Change:
                 self._make_file(operation, queue)
             fault_point("change.written")
 
-    def _make_file(self, operation: Operation, queue: SyncQueue) -> None:
+    def _make_file(self, operation: PathOperation, queue: SyncQueue) -> None:
         parent = self._tree.open_parent(operation.path)[0]
         target = create_file(self._tree.open_parent(operation.slot), parent, 0o600)
         try:
@@ -353,7 +353,7 @@ class _Change:
         else:
             os.close(target)
 
-    def _copy_attributes(self, operation: Operation, target: int) -> None:
+    def _copy_attributes(self, operation: PathOperation, target: int) -> None:
         """Copy owner and extended attributes of the replaced file to the new one."""
         if operation.before.kind == "file":
             old = self._tree.stat(operation.path)
@@ -367,12 +367,12 @@ class _Change:
             )
         set_attributes(target, self._attributes[operation.path])
 
-    def _with_attributes(self, operation: Operation) -> Operation:
+    def _with_attributes(self, operation: PathOperation) -> PathOperation:
         """Return an operation with the attributes that its file has before and after."""
         found = user_attributes(self._attributes.get(operation.path, {}))
         return replace(operation, attributes=found) if found else operation
 
-    def _renamed_attributes(self, operation: Operation) -> Mapping[str, bytes]:
+    def _renamed_attributes(self, operation: PathOperation) -> Mapping[str, bytes]:
         """Return the attributes of a renamed file, found as a removed file with equal content."""
         source = self._renamed.get((operation.after.blob, operation.after.size))
         return {} if source is None else read_attributes(self._tree, source, strict=True)
@@ -428,7 +428,7 @@ class _Change:
                 with suppress(FileNotFoundError):
                     sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
 
-    def _attempt(self, operation: Operation, work: Callable[[Operation], None]) -> None:
+    def _attempt(self, operation: PathOperation, work: Callable[[PathOperation], None]) -> None:
         """Work on an operation; a missing or occupied path is a conflict."""
         try:
             work(operation)
@@ -437,7 +437,7 @@ class _Change:
                 raise ChangeConflictError(operation.path) from error
             raise explain_error(error, operation.path) from error
 
-    def _execute(self, operation: Operation, rollback: Rollback) -> None:
+    def _execute(self, operation: PathOperation, rollback: Rollback) -> None:
         tree, path, slot = self._tree, operation.path, operation.slot
         match operation.action:
             case "replace":
@@ -459,7 +459,7 @@ class _Change:
             case "move directory":
                 pass  # done before
 
-    def _may_begin(self, operation: Operation) -> bool:
+    def _may_begin(self, operation: PathOperation) -> bool:
         """Return whether to change a path; a look at its metadata finds most conflicts."""
         found = self._tree.stat(operation.path)
         if self._request.on_conflict == "take":
@@ -469,7 +469,7 @@ class _Change:
         self._conflict(operation)
         return False
 
-    def _exchange(self, operation: Operation) -> None:
+    def _exchange(self, operation: PathOperation) -> None:
         try:
             self._swap(operation)
         except FileNotFoundError:
@@ -477,10 +477,10 @@ class _Change:
                 raise
             self._tree.rename(operation.slot, operation.path, exclusive=True)
 
-    def _swap(self, operation: Operation) -> None:
+    def _swap(self, operation: PathOperation) -> None:
         swap(self._tree.open_parent(operation.slot), self._tree.open_parent(operation.path))
 
-    def _create(self, operation: Operation) -> None:
+    def _create(self, operation: PathOperation) -> None:
         """Put a new entry at its path, where nothing is expected."""
         try:
             self._tree.rename(operation.slot, operation.path, exclusive=True)
@@ -497,7 +497,7 @@ class _Change:
             self._swap(operation)
             self._take(operation)
 
-    def _remove_directory(self, operation: Operation) -> None:
+    def _remove_directory(self, operation: PathOperation) -> None:
         """Move a directory to its slot if it is empty, except for leftovers of dead processes."""
         tree, path, slot = self._tree, operation.path, operation.slot
         if not tree.is_directory(path):
@@ -514,7 +514,7 @@ class _Change:
                 raise ChangeConflictError(path)
             self._skipped.append(path)
 
-    def _has_expected_mode(self, operation: Operation) -> bool:
+    def _has_expected_mode(self, operation: PathOperation) -> bool:
         """Return whether a directory that came out has its permissions, or those given here."""
         found, mode = self._tree.stat(operation.slot), operation.before.mode
         modes = (mode, mode | _OWNER_ACCESS)
@@ -544,7 +544,7 @@ class _Change:
 
     # --- comparing ---
 
-    def _check_displaced(self, operation: Operation, rollback: Rollback) -> None:
+    def _check_displaced(self, operation: PathOperation, rollback: Rollback) -> None:
         """Compare what came out with what was expected."""
         if self._is_expected(operation):
             return
@@ -556,7 +556,7 @@ class _Change:
             return
         raise ChangeConflictError(operation.path)
 
-    def _is_expected(self, operation: Operation) -> bool:
+    def _is_expected(self, operation: PathOperation) -> bool:
         if not matches(self._tree, operation.slot, operation.before):
             return False
         attributes = self._attributes.get(operation.path)
@@ -596,13 +596,13 @@ class _Change:
             return False
         return found.st_ino == inode
 
-    def _conflict(self, operation: Operation) -> None:
+    def _conflict(self, operation: PathOperation) -> None:
         """Refuse the whole change, or skip a path at which nothing was done."""
         if self._request.on_conflict == "refuse":
             raise ChangeConflictError(operation.path)
         self._skipped.append(operation.path)
 
-    def _skip(self, operation: Operation, rollback: Rollback) -> None:
+    def _skip(self, operation: PathOperation, rollback: Rollback) -> None:
         """Give a path back to whoever saved it."""
         if operation.action == "remove":
             with suppress(FileExistsError):  # somebody made it again: what came out is kept
@@ -611,7 +611,7 @@ class _Change:
             rollback.give_back(operation, operation.after)
         self._skipped.append(operation.path)
 
-    def _take(self, operation: Operation) -> None:
+    def _take(self, operation: PathOperation) -> None:
         """Note what came out instead of the expected entry."""
         found = describe(self._tree, operation.slot)
         if found.kind != "absent":
@@ -675,7 +675,7 @@ class _Change:
         is_there = found is not None and stat.S_ISDIR(found.st_mode)
         return stat.S_IMODE(found.st_mode) if found is not None and is_there else -1
 
-    def _find_directories(self, operations: Iterable[Operation]) -> dict[str, int]:
+    def _find_directories(self, operations: Iterable[PathOperation]) -> dict[str, int]:
         """Return the inodes of the directories that change; from now on they are held open."""
         found: dict[str, int] = {}
         paths = {parent_of(path) for each in operations for path in each.paths}
@@ -685,27 +685,27 @@ class _Change:
         return found
 
 
-def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[Operation]:
+def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[PathOperation]:
     """Return edits as operations in executable order."""
     ordered = sorted((each for each in edits if not _is_kept(each)), key=_in_tree_order)
-    found: list[Operation] = []
+    found: list[PathOperation] = []
     for edit in reversed(ordered):  # children are removed before their directory
         if edit.before.kind == "absent" or _is_replaced(edit):
             continue
         is_directory = edit.before.kind == "directory"
         action = "remove directory" if is_directory else "remove"
         slot = staging.new_slot(edit.path)
-        found.append(Operation(action, edit.path, slot, edit.before, EntryState()))
+        found.append(PathOperation(action, edit.path, slot, edit.before, EntryState()))
     for edit in ordered:
         if edit.after.kind == "absent":
             continue
         slot = staging.new_slot(edit.path)
         if edit.after.kind == "directory":
-            found.append(Operation("make directory", edit.path, slot, EntryState(), edit.after))
+            found.append(PathOperation("make directory", edit.path, slot, EntryState(), edit.after))
         else:
             action = "replace" if _is_replaced(edit) else "create"
             before = edit.before if edit.before.kind != "directory" else EntryState()
-            found.append(Operation(action, edit.path, slot, before, edit.after))
+            found.append(PathOperation(action, edit.path, slot, before, edit.after))
     return found
 
 

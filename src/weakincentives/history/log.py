@@ -49,7 +49,7 @@ class LogError(WinkError, ValueError):
     """A record file cannot be read, or a record cannot be stored in it."""
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """One record: its kind, its number among those of the kind, and its content."""
 
     kind: bytes
@@ -100,7 +100,7 @@ class RecordLog(CloseOnExit):
         self._is_locked = False
         self._last: dict[bytes, int] = {}
         self._known: dict[bytes, int] = {}  # in the file that this one replaced
-        self._unread: deque[Record] = deque()
+        self._unread: deque[LogRecord] = deque()
         self._torn = 0  # bytes at the end that are not a whole record
         self.written_at: int = 0
         """The offset of the last record that was appended here."""
@@ -137,7 +137,7 @@ class RecordLog(CloseOnExit):
             self._write(kind, number, stored)
             return number
 
-    def read_new(self) -> Iterator[Record]:
+    def read_new(self) -> Iterator[LogRecord]:
         """Yield the records that other writers have appended since the last call.
 
         After `compact` of another process, records that were read before are not read again.
@@ -153,7 +153,7 @@ class RecordLog(CloseOnExit):
                     return
             yield found
 
-    def read(self, offset: int) -> Record:
+    def read(self, offset: int) -> LogRecord:
         """Return the record at an offset, which `read_new` told.
 
         Raises:
@@ -165,10 +165,10 @@ class RecordLog(CloseOnExit):
             stored = read_range(self._descriptor, offset + _HEADER, header.length)
             payload, reason = _inflate(stored)
             if not reason and _digest(self._token, stored) == header.digest:
-                return Record(header.kind, header.number, payload, offset)
+                return LogRecord(header.kind, header.number, payload, offset)
         raise LogError(f"Record at byte {offset} is damaged: {str(self.path)!r}")
 
-    def compact(self, keep: Callable[[Record], bool]) -> None:
+    def compact(self, keep: Callable[[LogRecord], bool]) -> None:
         """Replace the file by one with the records for which `keep` is true, atomically.
 
         Numbers stay, and the last record of each kind is always kept, so that they go on. What is
@@ -308,7 +308,7 @@ class RecordLog(CloseOnExit):
         self.written_at, self._end = start, start + _HEADER + len(stored)
         self._last[kind] = number
 
-    def _copy(self, keep: Callable[[Record], bool], target: int, token: bytes) -> None:
+    def _copy(self, keep: Callable[[LogRecord], bool], target: int, token: bytes) -> None:
         """Write the records to keep to a new file, which has its own token."""
         position = self._first
         with RecordLog(self.path, self._signature, read_only=True) as source:
@@ -324,7 +324,7 @@ class RecordLog(CloseOnExit):
         while (found := self._read_next()) is not None:
             self._unread.append(found)
 
-    def _read_next(self) -> Record | None:
+    def _read_next(self) -> LogRecord | None:
         """Return the next record in the file that is new; None at the end."""
         while (header := self._next_header()) is not None:
             self._end = header.end
@@ -340,7 +340,7 @@ class RecordLog(CloseOnExit):
                 size = header.end - header.offset
                 self.damage.append(Damage(header.offset, size, header.number, reason))
             elif header.number > self._known.get(header.kind, 0):
-                return Record(header.kind, header.number, payload, header.offset)
+                return LogRecord(header.kind, header.number, payload, header.offset)
         return None
 
     def _next_header(self) -> "_Header | None":

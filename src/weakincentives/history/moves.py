@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from weakincentives.history.entries import EntryState, LiveTree, matches, resembles
-from weakincentives.history.records import Operation
+from weakincentives.history.records import PathOperation
 from weakincentives.posix import parent_of
 
 _OWNER_ACCESS = 0o700
@@ -23,7 +23,7 @@ def find_differences(tree: LiveTree, top: str, states: Mapping[str, EntryState])
     return sorted(found ^ states.keys() | changed)
 
 
-def list_paths(move: Operation) -> Iterator[str]:
+def list_paths(move: PathOperation) -> Iterator[str]:
     """Yield all paths at the old and the new name of a directory."""
     return (_below(top, name) for top in move.paths for name in move.inside)
 
@@ -34,14 +34,14 @@ def _below(top: str, name: str) -> str:
 
 def find_moves(
     tree: LiveTree, gone: Mapping[str, EntryState], made: Mapping[str, EntryState]
-) -> list[Operation]:
+) -> list[PathOperation]:
     """Return the moves of the outermost directories that are gone at one path, and made at another.
 
     All of their content is the same, nothing else is in them, and no other directory is equal.
     """
     keys: dict[object, int] = {}
     old, new = (_find_unique(states, keys) for states in (gone, made))
-    found: list[Operation] = []
+    found: list[PathOperation] = []
     for key, path in sorted(old.items(), key=lambda item: item[1].count("/")):
         is_inside = any(path.startswith(f"{each.slot}/") for each in found)
         if key in new and not is_inside:
@@ -64,7 +64,9 @@ def _find_unique(states: Mapping[str, EntryState], keys: dict[object, int]) -> d
     return {key: paths[0] for key, paths in found.items() if len(paths) == 1}
 
 
-def _look(tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]) -> list[Operation]:
+def _look(
+    tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]
+) -> list[PathOperation]:
     """Return the move of a directory, unless its metadata says that it is not as expected."""
     start = len(old) + 1
     states = {
@@ -75,7 +77,7 @@ def _look(tree: LiveTree, old: str, new: str, gone: Mapping[str, EntryState]) ->
     is_possible = found.keys() == states.keys() and tree.is_directory(parent_of(new))
     if is_possible and all(_is_movable(found[name], state) for name, state in states.items()):
         state, inode = states[""], found[""].st_ino
-        return [Operation("move directory", new, old, state, state, inode=inode, inside=states)]
+        return [PathOperation("move directory", new, old, state, state, inode=inode, inside=states)]
     return []
 
 

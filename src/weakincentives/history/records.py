@@ -53,7 +53,7 @@ class RecordError(WinkError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PathOperation:
     """The change of one path, and the slot of its other version."""
 
     action: Action
@@ -94,7 +94,7 @@ class ChangeRecord:
     """Whom it belongs to: the working copy, the snapshot store."""
     number: int
     """Which change of that place it is."""
-    operations: tuple[Operation, ...]
+    operations: tuple[PathOperation, ...]
     """In order of execution."""
     modes: tuple[ModeChange, ...]
     directories: dict[str, int]

@@ -31,7 +31,7 @@ from weakincentives.history.entries import (
     user_attributes,
 )
 from weakincentives.history.moves import find_differences
-from weakincentives.history.records import Action, ChangeRecord, ModeChange, Operation, Phase
+from weakincentives.history.records import Action, ChangeRecord, ModeChange, PathOperation, Phase
 from weakincentives.history.slots import finish_swap, give_back, keep, kept_names, swap
 from weakincentives.posix import OpenDescriptor, display_path, fault_point, join, parent_of
 
@@ -143,7 +143,7 @@ class Rollback:
             return has_writer_at((parent, name)) is False
         return False
 
-    def give_back(self, operation: Operation, placed: EntryState) -> bool:
+    def give_back(self, operation: PathOperation, placed: EntryState) -> bool:
         """Return what is in a slot to its path, where `placed` was put in its stead.
 
         Return False if the path was removed meanwhile.
@@ -162,7 +162,7 @@ class Rollback:
 
     # --- operations ---
 
-    def undo(self, operation: Operation) -> None:
+    def undo(self, operation: PathOperation) -> None:
         """Roll back one operation, however far it got."""
         match operation.action:
             case "replace":
@@ -179,7 +179,7 @@ class Rollback:
                 self._undo_move_directory(operation)
         fault_point("rollback.undone")
 
-    def _undo_replace(self, operation: Operation) -> None:
+    def _undo_replace(self, operation: PathOperation) -> None:
         tree, path, slot = self.tree, operation.path, operation.slot
         self.finish_swap(operation)
         here, there = tree.stat(slot), tree.stat(path)
@@ -199,7 +199,7 @@ class Rollback:
         else:
             self.keep(operation, _SAVED)
 
-    def _exchange_back(self, operation: Operation, inode: int) -> None:
+    def _exchange_back(self, operation: PathOperation, inode: int) -> None:
         """Restore the old version if what comes out is what the change put there."""
         old = describe(self.tree, operation.slot)
         self.on_exchange(inode)
@@ -215,18 +215,18 @@ class Rollback:
             return
         self._give_back_or_keep(operation, old)
 
-    def _give_back_or_keep(self, operation: Operation, placed: EntryState) -> None:
+    def _give_back_or_keep(self, operation: PathOperation, placed: EntryState) -> None:
         fact = _SAVED if self.give_back(operation, placed) else _REMOVED
         self.keep(operation, fact)
 
-    def _is_new(self, operation: Operation, inode: int) -> bool:
+    def _is_new(self, operation: PathOperation, inode: int) -> bool:
         """Return whether a slot has the new version: not exchanged yet, or exchanged back."""
         known = self.inodes.get(operation.slot, (0, 0))
         if known[0]:
             return inode == known[0]
         return inode != known[1] and self._matches(operation)
 
-    def _is_half_kept(self, operation: Operation, here: int, there: int) -> bool:
+    def _is_half_kept(self, operation: PathOperation, here: int, there: int) -> bool:
         """Return whether a killed rollback has moved a save away without returning it."""
         known = self.inodes.get(operation.slot)
         if known is not None:
@@ -236,7 +236,7 @@ class Rollback:
             tree, operation.path, operation.before
         )
 
-    def finish_swap(self, operation: Operation) -> None:
+    def finish_swap(self, operation: PathOperation) -> None:
         """Finish or undo an exchange that was interrupted half-way."""
         try:
             name = finish_swap(*self._places(operation))
@@ -248,7 +248,7 @@ class Rollback:
             where = join(parent_of(operation.path), name)
             self.kept.append(Kept(operation.path, _SAVED, where))
 
-    def _undo_create(self, operation: Operation) -> None:
+    def _undo_create(self, operation: PathOperation) -> None:
         tree, path, slot = self.tree, operation.path, operation.slot
         self._drop_second_name(operation)
         if tree.stat(slot) is not None:
@@ -271,12 +271,12 @@ class Rollback:
                 return
         self.kept.append(Kept(path, _SAVED))
 
-    def _undo_remove(self, operation: Operation) -> None:
+    def _undo_remove(self, operation: PathOperation) -> None:
         self._drop_second_name(operation)
         if self.tree.stat(operation.slot) is not None and self._put_back(operation):
             self.undone.append(operation.path)
 
-    def _undo_make_directory(self, operation: Operation) -> None:
+    def _undo_make_directory(self, operation: PathOperation) -> None:
         if self.tree.stat(operation.slot) is not None:
             self._drop_directory(operation)
         else:
@@ -321,7 +321,7 @@ class Rollback:
         found = self.tree.stat(path)
         return found is not None and inode in {0, found.st_ino}
 
-    def _undo_remove_directory(self, operation: Operation) -> None:
+    def _undo_remove_directory(self, operation: PathOperation) -> None:
         if self.tree.stat(operation.slot) is None:
             return
         try:
@@ -335,7 +335,7 @@ class Rollback:
             )
             self._drop_directory(operation)
 
-    def _undo_move_directory(self, operation: Operation) -> None:
+    def _undo_move_directory(self, operation: PathOperation) -> None:
         """Give a directory its old name; if nothing is there, whatever has its new name."""
         old, new = operation.slot, operation.path
         was_moved = self.tree.stat(new) is not None
@@ -345,7 +345,7 @@ class Rollback:
             for name in find_differences(self.tree, old, operation.inside):
                 self.kept.append(Kept(f"{old}/{name}".rstrip("/"), _CARRIED))
 
-    def _finish(self, operation: Operation) -> None:
+    def _finish(self, operation: PathOperation) -> None:
         """Remove what was displaced, unless a process has written to it since."""
         if operation.action in {"make directory", "move directory"}:
             return
@@ -363,25 +363,25 @@ class Rollback:
 
     # --- steps ---
 
-    def _places(self, operation: Operation) -> tuple[Place, Place]:
+    def _places(self, operation: PathOperation) -> tuple[Place, Place]:
         """Return the slot and the path of an operation."""
         return self.tree.open_parent(operation.slot), self.tree.open_parent(operation.path)
 
-    def _versions(self, operation: Operation) -> Collection[EntryState]:
+    def _versions(self, operation: PathOperation) -> Collection[EntryState]:
         return self.ours.get(operation.path) or (operation.after,)
 
-    def _resembles(self, found: os.stat_result, operation: Operation) -> bool:
+    def _resembles(self, found: os.stat_result, operation: PathOperation) -> bool:
         return any(resembles(found, each) for each in self._versions(operation))
 
-    def _matches(self, operation: Operation) -> bool:
+    def _matches(self, operation: PathOperation) -> bool:
         """Return whether the entry in a slot is what was put at the path."""
         return self._is_one_of(operation, self._versions(operation))
 
-    def _is_one_of(self, operation: Operation, versions: Collection[EntryState]) -> bool:
+    def _is_one_of(self, operation: PathOperation, versions: Collection[EntryState]) -> bool:
         is_same = any(matches(self.tree, operation.slot, each) for each in versions)
         return is_same and self._has_attributes(operation)
 
-    def _has_attributes(self, operation: Operation) -> bool:
+    def _has_attributes(self, operation: PathOperation) -> bool:
         """Return whether a file in a slot has the user's attributes that it was given.
 
         They are not lost with this name if the file has another one.
@@ -395,7 +395,7 @@ class Rollback:
         """Return the extended attributes of a file that people and their programs set."""
         return user_attributes(read_attributes(self.tree, path))
 
-    def _is_ours(self, operation: Operation, facts: EntryState | None = None) -> bool:
+    def _is_ours(self, operation: PathOperation, facts: EntryState | None = None) -> bool:
         """Return whether the entry in a slot is exactly as expected and has no writer."""
         found = self.tree.stat(operation.slot)
         is_file = found is not None and stat.S_ISREG(found.st_mode)
@@ -406,14 +406,14 @@ class Rollback:
         # again, since it may have been opened just when it was taken away
         return is_same and not (is_file and self.is_written(operation.slot))
 
-    def _discard(self, operation: Operation) -> None:
+    def _discard(self, operation: PathOperation) -> None:
         """Remove a new version in its slot, unless it has a writer."""
         if operation.after.kind == "file" and self.is_written(operation.slot):
             self.keep(operation, "is being written to by another program")
         else:
             self._remove(operation.slot)
 
-    def _drop_directory(self, operation: Operation) -> None:
+    def _drop_directory(self, operation: PathOperation) -> None:
         """Remove a directory in its slot, unless somebody has put something into it."""
         try:
             self.tree.rmdir(operation.slot)
@@ -442,7 +442,7 @@ class Rollback:
         fault_point("rollback.removing")
         self.tree.unlink(path)
 
-    def _put_back(self, operation: Operation) -> bool:
+    def _put_back(self, operation: PathOperation) -> bool:
         """Move an entry in a slot back to its path; if the path is taken, keep it elsewhere."""
         try:
             self.tree.rename(operation.slot, operation.path, exclusive=True)
@@ -454,7 +454,7 @@ class Rollback:
         fault_point("rollback.returned")
         return True
 
-    def keep(self, operation: Operation, fact: str) -> None:
+    def keep(self, operation: PathOperation, fact: str) -> None:
         """Keep an entry in a slot under a visible name."""
         if self._completes and self._is_stored(operation):
             self._remove(operation.slot)
@@ -467,7 +467,7 @@ class Rollback:
         where = keep(slot, self.tree.open_parent(join(directory, name)))
         self.kept.append(Kept(operation.path, fact, join(directory, where)))
 
-    def _is_stored(self, operation: Operation) -> bool:
+    def _is_stored(self, operation: PathOperation) -> bool:
         """Return whether a slot has the version of an inverse operation that is in the store."""
         is_entry = operation.before.kind in {"file", "symlink"}
         is_same = is_entry and matches(self.tree, operation.slot, operation.before)
@@ -483,7 +483,7 @@ class Rollback:
             found = each
         return found
 
-    def _drop_second_name(self, operation: Operation) -> None:
+    def _drop_second_name(self, operation: PathOperation) -> None:
         """Complete a two-step rename (link, unlink) that left an entry with both names."""
         here, there = self.tree.stat(operation.slot), self.tree.stat(operation.path)
         if here and there and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
@@ -532,7 +532,7 @@ class Rollback:
             self.kept.append(Kept(mode.path, fact))
 
 
-def _invert(operation: Operation) -> Operation:
+def _invert(operation: PathOperation) -> PathOperation:
     """Return the operation whose rollback is to carry out this one."""
     action = _INVERSES.get(operation.action, operation.action)
     return replace(operation, action=action, before=operation.after, after=operation.before)

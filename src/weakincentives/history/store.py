@@ -33,7 +33,7 @@ from weakincentives.gitstore import (
     encode_tree,
     hash_object,
 )
-from weakincentives.history.log import LogError, Record, RecordLog
+from weakincentives.history.log import LogError, LogRecord, RecordLog
 from weakincentives.history.steps import TimelineError
 from weakincentives.posix import is_locked, lock
 
@@ -123,7 +123,7 @@ class StepObjects:
             self.pack.__exit__(None, None, None)
 
 
-class _Place(NamedTuple):
+class _ObjectPlace(NamedTuple):
     """Where an object is: the record, and the bytes in its payload."""
 
     offset: int
@@ -167,7 +167,7 @@ class HistoryStore:
         """Objects that follow from others and are not stored, by id: kind and content."""
         self._computed_size = 0
         self._stack = ExitStack()
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _ObjectPlace] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
         self._pieces: dict[bytes, list[tuple[int, int]]] = {PACK: [], INDEX: []}
         self._packed: ObjectStore | None = None
@@ -255,7 +255,7 @@ class HistoryStore:
             return payloads[0]
 
         number = self.log.append(STEP, encode)
-        self._index(Record(STEP, number, payloads[0], self.log.written_at))
+        self._index(LogRecord(STEP, number, payloads[0], self.log.written_at))
         return number
 
     def begin_objects(self) -> StepObjects:
@@ -326,7 +326,7 @@ class HistoryStore:
                 self._payloads.popitem(last=False)
         return found
 
-    def _index(self, record: Record) -> bytes:
+    def _index(self, record: LogRecord) -> bytes:
         """Remember where the objects of a step are; return its JSON."""
         payload = record.payload
         if len(payload) < _LENGTH.size:
@@ -336,7 +336,7 @@ class HistoryStore:
         while at + _OBJECT.size <= len(payload):
             key, size = _OBJECT.unpack_from(payload, at)
             at += _OBJECT.size
-            self._places.setdefault(key.hex(), _Place(record.offset, at, size))
+            self._places.setdefault(key.hex(), _ObjectPlace(record.offset, at, size))
             at += size
         return data
 

@@ -93,16 +93,16 @@ def test_a_megabyte_takes_a_bounded_number_of_steps(case: str, monkeypatch: pyte
     old = random_lines(rng, 25_000, alphabet)
     new = change(rng, old)
     steps = 0
-    advance = lines._Search._step
+    advance = lines._GreedySearch._step
 
-    def counted(search: lines._Search, *arguments: object) -> bool:
+    def counted(search: lines._GreedySearch, *arguments: object) -> bool:
         nonlocal steps
         before = search.work
         done = advance(search, *arguments)  # type: ignore[arg-type]  # passed on as they came
         steps += search.work - before
         return done
 
-    monkeypatch.setattr(lines._Search, "_step", counted)
+    monkeypatch.setattr(lines._GreedySearch, "_step", counted)
     assert kept(old, new) >= least * len(old)
     assert steps <= 2 * 2 * lines._MAX_WORK  # `kept` asks twice, and the last round may overrun
 

@@ -143,7 +143,7 @@ def _stale_error(found: FileStat) -> StaleDiffError:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class GitSection:
     """One section of a git diff: an addition, a removal or a modification of one path."""
 
     before: FileStat | None
@@ -164,14 +164,14 @@ class Section:
         return None if b"\0" in old or b"\0" in new else (old, new)
 
 
-def sections_of(change: Change) -> list[Section]:
+def sections_of(change: Change) -> list[GitSection]:
     """Return the sections of a change: none, one, or a removal and an addition."""
     before = change.before if change.before and mode_of(change.before) else None
     after = change.after if change.after and mode_of(change.after) else None
     if before and after and change.type_changed:
-        return [Section(before, None), Section(None, after)]
+        return [GitSection(before, None), GitSection(None, after)]
     same = change.kind == "mode-changed" or change.similarity == 100
-    section = Section(before, after, same)
+    section = GitSection(before, after, same)
     differs = section.modes[0] != section.modes[1] or not same or change.source is not None
     return [section] if (before or after) and differs else []
 

@@ -17,7 +17,7 @@ from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff.changes import (
     Change,
     ChangeKind,
-    Section,
+    GitSection,
     Side,
     same_bytes,
     sections_of,
@@ -228,7 +228,7 @@ class Diff:
             any(each.is_binary for each in counts),
         )
 
-    def _count_section(self, section: Section) -> LineCount:
+    def _count_section(self, section: GitSection) -> LineCount:
         if section.same_content:
             return LineCount()
         texts = section.texts(self._before, self._after)

@@ -132,7 +132,7 @@ class _Matcher:
         at = [i for i in range(block.start, block.stop) if self._old[i] in common]
         new_at = [i for i in range(block.new_start, block.new_stop) if self._new[i] in common]
         self._work -= len(at) + len(new_at)
-        search = _Search([self._old[i] for i in at], [self._new[i] for i in new_at])
+        search = _GreedySearch([self._old[i] for i in at], [self._new[i] for i in new_at])
         pairs, end = search.advance((0, 0), _affordable(self._work))
         anchors = _anchors(search.old, search.new) if end is not None else []
         if anchors:
@@ -160,7 +160,7 @@ class _Matcher:
         self.only_old[i] = self.only_new[j] = 0
 
 
-class _Search:
+class _GreedySearch:
     """Myers' greedy search for the shortest edit script, which can stop early."""
 
     def __init__(self, old: list[int], new: list[int]) -> None:

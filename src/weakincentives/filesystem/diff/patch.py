@@ -20,7 +20,7 @@ from string import ascii_letters
 from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff.changes import (
     Change,
-    Section,
+    GitSection,
     Side,
     chunks,
     has_git_names,
@@ -151,7 +151,7 @@ class GitApplySimulator:
 
     def _mode(self, change: Change, after: FileStat) -> int:
         """Return the permissions that a file has after `git apply`."""
-        sections: list[Section] = sections_of(change)
+        sections: list[GitSection] = sections_of(change)
         if after.is_symlink or (after.kind == "special" and change.kind != "mode-changed"):
             return after.permissions
         if sections:
@@ -385,7 +385,7 @@ class Patch:
                 yield _header(change, section)
                 yield from self._content(section, style)
 
-    def _content(self, section: Section, style: Style) -> Iterator[bytes]:
+    def _content(self, section: GitSection, style: Style) -> Iterator[bytes]:
         if section.same_content:
             return
         old_id = self._before.blob_id(section.before) if section.before else _NO_ID
@@ -402,7 +402,7 @@ class Patch:
                 yield b"--- %b\n+++ %b\n" % _labels(section)
             yield from hunks(old, new, changed_blocks(old, new), style.context)
 
-    def _binary(self, section: Section) -> Iterator[bytes]:
+    def _binary(self, section: GitSection) -> Iterator[bytes]:
         nothing = BytesContent(b"")
         with (
             self._before.open_entry(section.before) if section.before else nothing as old,
@@ -411,7 +411,7 @@ class Patch:
             yield from binary_patch(old, new)
 
 
-def _header(change: Change, section: Section) -> bytes:
+def _header(change: Change, section: GitSection) -> bytes:
     source = section.before.path if section.before else change.path
     names = _header_name(b"a/", source), _header_name(b"b/", change.path)
     lines = [b"diff --git %b %b" % names]
@@ -435,7 +435,7 @@ def _header_name(prefix: bytes, path: str) -> bytes:
     return b'"%b"' % name if " /" in path and not name.startswith(b'"') else name
 
 
-def _labels(section: Section) -> tuple[bytes, bytes]:
+def _labels(section: GitSection) -> tuple[bytes, bytes]:
     before, after = section.before and section.before.path, section.after and section.after.path
     return label_path(b"a/", before), label_path(b"b/", after)
 

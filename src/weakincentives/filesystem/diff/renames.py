@@ -31,7 +31,7 @@ def detect_renames(changes: Sequence[Change], before: Side, after: Side) -> list
     """Return `changes` with matching removals and additions merged into renames."""
     removed = [each.before for each in changes if each.kind == "removed" and each.before]
     added = [each.after for each in changes if each.kind == "added" and each.after]
-    finder = _Finder(before, after, _by_path(removed), _by_path(added))
+    finder = _Pairing(before, after, _by_path(removed), _by_path(added))
     renamed = {pair.path: pair for pair in finder.pairs()}
     gone = {pair.source for pair in renamed.values()}
     stats = {found.path: found for found in removed}
@@ -55,7 +55,7 @@ def find_moves(changes: Sequence[Change], before: Side, after: Side) -> dict[str
     other = [each for each in changes if each.kind != "mode-changed"]
     old = [each.before for each in other if each.before is not None and mode_of(each.before)]
     new = [each.after for each in other if each.after is not None and mode_of(each.after)]
-    finder = _Finder(before, after, _by_path(old), _by_path(new), _kind_of)
+    finder = _Pairing(before, after, _by_path(old), _by_path(new), _kind_of)
     found = {pair.source: pair.path for pair in finder.pairs() if pair.source != pair.path}
     staying = {each.path for each in changes if each.after is not None and each.after.is_file}
     while idle := (found.keys() & staying) - set(found.values()):
@@ -65,7 +65,7 @@ def find_moves(changes: Sequence[Change], before: Side, after: Side) -> dict[str
 
 
 @dataclass(slots=True)
-class _Finder:
+class _Pairing:
     """The files that are not paired yet; pairing removes both."""
 
     before: Side

@@ -32,7 +32,7 @@ from weakincentives.filesystem.base import (
 from weakincentives.filesystem.base.state import Pins, State, check_restorable
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.host.files import HostFile, LineIndexes, identity_of
-from weakincentives.filesystem.host.journal.completion import ChangeListener, Completion
+from weakincentives.filesystem.host.journal.completion import ChangeListener, SavepointCompletion
 from weakincentives.filesystem.host.journal.journal import Journal
 from weakincentives.filesystem.host.journal.records import pinned_commits
 from weakincentives.filesystem.host.snapshots.edits import without_new_specials
@@ -121,7 +121,7 @@ class HostFilesystem(TransactionalFilesystem):
             exclusive=exclusive,
             read_only=self._read_only,
         )
-        self._completion = Completion(
+        self._completion = SavepointCompletion(
             self._directory, self._listing_lock, self._snapshots, durable=durable
         )
         self._journal = Journal(self._completion)

@@ -60,7 +60,7 @@ class StagedEntry(NamedTuple):
 
 
 @dataclass(slots=True)
-class StagedFile:
+class SingleFile:
     """A file that is published on its own, into a directory that exists."""
 
     hidden: str
@@ -88,7 +88,7 @@ class Layout:
         self._new_directories: list[StagedEntry] = []
         self.files: dict[str, MountedFile] = {}
         self.staging_paths: dict[str, str] = {}
-        self.single_files: dict[str, StagedFile] = {}
+        self.single_files: dict[str, SingleFile] = {}
 
     def add(self, plan: MountPlan) -> None:
         """Add all entries of `plan`; they replace entries that were added before."""
@@ -140,11 +140,11 @@ class Layout:
         staged = self._stage_single(path).hidden if directory is None else f"{directory}/{name}"
         self.staging_paths[path] = staged
 
-    def _stage_single(self, path: str) -> StagedFile:
+    def _stage_single(self, path: str) -> SingleFile:
         before = self._lookup(path)
         if before is not None:
             ensure_overwritable(before, "overwrite")
-        single = self.single_files[path] = StagedFile(self._hidden_path(path), before)
+        single = self.single_files[path] = SingleFile(self._hidden_path(path), before)
         return single
 
     def _staging_directory(self, path: str) -> str | None:

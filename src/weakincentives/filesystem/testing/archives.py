@@ -129,7 +129,7 @@ class ArchiveTests(ArchiveSuite):
 
     @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_an_import_brings_the_state_back(
-        self, fs: DatedArchives, archive: Path, change: changes.Change
+        self, fs: DatedArchives, archive: Path, change: changes.TreeChange
     ) -> None:
         changes.check_undo(fs, change, partial(_keep, archive))
 
@@ -246,7 +246,7 @@ class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuit
         "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
     )
     def test_an_import_makes_anything_what_it_was(
-        self, fs: BaseFilesystem, archive: Path, planted: Callable[[PlantingSuite], changes.Change]
+        self, fs: BaseFilesystem, archive: Path, planted: changes.Planted
     ) -> None:
         changes.check_undo(fs, planted(self), partial(_keep, archive))
 

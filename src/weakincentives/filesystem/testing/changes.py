@@ -82,14 +82,18 @@ def change_sample(fs: Filesystem) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TreeChange:
     """How a tree is written, and how it is then changed."""
 
     prepare: Callable[[Any], object]
     apply: Callable[[Any], object]
 
 
-def replaced(before: Tree, *, delete: Iterable[str] = (), write: Tree | None = None) -> Change:
+Planted: TypeAlias = Callable[[PlantingSuite], TreeChange]
+"""A change of entries that a suite makes."""
+
+
+def replaced(before: Tree, *, delete: Iterable[str] = (), write: Tree | None = None) -> TreeChange:
     """Return the change from a tree: some paths deleted, then others written."""
 
     def apply(fs: Filesystem) -> None:
@@ -97,7 +101,7 @@ def replaced(before: Tree, *, delete: Iterable[str] = (), write: Tree | None = N
             fs.delete(path, recursive=True)
         _write_tree(fs, write or {})
 
-    return Change(lambda fs: _write_tree(fs, before), apply)
+    return TreeChange(lambda fs: _write_tree(fs, before), apply)
 
 
 def _write_tree(fs: Filesystem, tree: Tree) -> None:
@@ -115,11 +119,11 @@ def _skip(fs: Filesystem) -> None:
 
 
 _DEEP = "/".join("d" * 16)
-SAMPLE_CHANGE = Change(write_sample, change_sample)
-CHANGES: dict[str, Change] = {
+SAMPLE_CHANGE = TreeChange(write_sample, change_sample)
+CHANGES: dict[str, TreeChange] = {
     "sample": SAMPLE_CHANGE,
-    "nothing": Change(write_sample, _skip),
-    "from nothing": Change(_skip, write_sample),
+    "nothing": TreeChange(write_sample, _skip),
+    "from nothing": TreeChange(_skip, write_sample),
     "empty directories": replaced(
         {"kept/": "", "deleted/below/": ""}, delete=["deleted"], write={"kept/file": ""}
     ),
@@ -146,7 +150,7 @@ CHANGES: dict[str, Change] = {
 """Changes that any filesystem allows."""
 
 
-def _change_kind(suite: PlantingSuite, then: str, now: str) -> Change:
+def _change_kind(suite: PlantingSuite, then: str, now: str) -> TreeChange:
     """Return the change of an entry from one kind to another, or of its content."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -159,7 +163,7 @@ def _change_kind(suite: PlantingSuite, then: str, now: str) -> Change:
             fs.delete("entry", recursive=True)
         _make_entry(fs, now, "now")
 
-    return Change(prepare, apply)
+    return TreeChange(prepare, apply)
 
 
 def _make_entry(fs: BaseFilesystem, kind: str, text: str) -> None:
@@ -171,7 +175,7 @@ def _make_entry(fs: BaseFilesystem, kind: str, text: str) -> None:
         fs.copy(text, "entry")
 
 
-def _change_links(suite: PlantingSuite) -> Change:
+def _change_links(suite: PlantingSuite) -> TreeChange:
     """Return a change of links to each of `LINK_TARGETS`: deleted, replaced, added."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -187,10 +191,10 @@ def _change_links(suite: PlantingSuite) -> Change:
         fs.copy("other", "link 1")
         fs.copy("other", "new")
 
-    return Change(prepare, apply)
+    return TreeChange(prepare, apply)
 
 
-def _change_permissions(suite: PlantingSuite) -> Change:
+def _change_permissions(suite: PlantingSuite) -> TreeChange:
     """Return a change of files with each of `PERMISSIONS`: written again, or replaced."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -205,10 +209,10 @@ def _change_permissions(suite: PlantingSuite) -> Change:
         for permissions in PERMISSIONS[1::2]:
             fs.copy("other", f"{permissions:o}", overwrite=True)
 
-    return Change(prepare, apply)
+    return TreeChange(prepare, apply)
 
 
-def _change_strange_names(suite: PlantingSuite, operation: str) -> Change:
+def _change_strange_names(suite: PlantingSuite, operation: str) -> TreeChange:
     """Return a change of files with each of `STRANGE_NAMES`: deleted or written."""
 
     def prepare(fs: BaseFilesystem) -> None:
@@ -222,10 +226,10 @@ def _change_strange_names(suite: PlantingSuite, operation: str) -> Change:
             else:
                 fs.write(name, "new")
 
-    return Change(prepare, apply)
+    return TreeChange(prepare, apply)
 
 
-PLANTED_CHANGES: dict[str, Callable[[PlantingSuite], Change]] = {
+PLANTED_CHANGES: dict[str, Planted] = {
     "links": _change_links,
     "permissions": _change_permissions,
     **{
@@ -241,7 +245,7 @@ PLANTED_CHANGES: dict[str, Callable[[PlantingSuite], Change]] = {
 """Changes of entries that the protocol does not create."""
 
 
-def check_undo(fs: F, change: Change, keep: Callable[[F], Undo]) -> None:
+def check_undo(fs: F, change: TreeChange, keep: Callable[[F], Undo]) -> None:
     """Check that a change is undone completely."""
     change.prepare(fs)
     before = read_state(fs)

@@ -59,7 +59,7 @@ _BEYOND_THE_PROTOCOL = {
 }
 
 
-class Side:
+class PairMember:
     """One filesystem of a pair, with the snapshots, archives and events recorded on the way."""
 
     def __init__(self, filesystem: Any, new_archive: Callable[[], Path]) -> None:
@@ -176,7 +176,7 @@ def normalize_result(value: object) -> object:
 
     - Times and permissions of a stat: clocks and the process umask differ. So changes of
       permissions only are left out of a preview too.
-    - Everything else must be equal. `Side` handles `delete` of the root.
+    - Everything else must be equal. `PairMember` handles `delete` of the root.
     """
     if isinstance(value, FileStat):
         return value.path, value.kind, value.size_bytes, value.link_target, value.content_hash
@@ -250,7 +250,7 @@ class Pair:
 
     def __init__(self, model: Filesystem, subject: Filesystem) -> None:
         """Compare `subject` with `model`; both must be empty."""
-        self._sides = (Side(model, self._new_archive), Side(subject, self._new_archive))
+        self._sides = (PairMember(model, self._new_archive), PairMember(subject, self._new_archive))
         self._sides[0].other, self._sides[1].other = reversed(self._sides)
         self._numbers = itertools.count()
         self._history: list[Operation] = []

@@ -334,7 +334,7 @@ class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
         "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
     )
     def test_anything_becomes_what_it_was(
-        self, fs: SnapshotBackend, planted: Callable[[PlantingSuite], changes.Change]
+        self, fs: SnapshotBackend, planted: changes.Planted
     ) -> None:
         changes.check_undo(fs, planted(self), keep_snapshot)
 

@@ -113,7 +113,7 @@ class SavepointTests(PlantingSuite, LimitedSuite):
 
     @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_a_rollback_brings_everything_back(
-        self, fs: TransactionalFilesystem, change: changes.Change
+        self, fs: TransactionalFilesystem, change: changes.TreeChange
     ) -> None:
         changes.check_undo(fs, change, _keep)
 
@@ -128,13 +128,13 @@ class SavepointTests(PlantingSuite, LimitedSuite):
 
         prepare = changes.replaced(_TREE).prepare
         for each in (change, apply):
-            changes.check_undo(fs, changes.Change(prepare, each), _keep)
+            changes.check_undo(fs, changes.TreeChange(prepare, each), _keep)
 
     @pytest.mark.parametrize(
         "planted", changes.PLANTED_CHANGES.values(), ids=changes.PLANTED_CHANGES
     )
     def test_a_rollback_makes_anything_what_it_was(
-        self, fs: TransactionalFilesystem, planted: Callable[[PlantingSuite], changes.Change]
+        self, fs: TransactionalFilesystem, planted: changes.Planted
     ) -> None:
         changes.check_undo(fs, planted(self), _keep)
 

@@ -48,7 +48,7 @@ class SnapshotTests(ConformanceSuite):
 
     @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_everything_comes_back_and_nothing_else_stays(
-        self, fs: SnapshotableFilesystem, change: changes.Change
+        self, fs: SnapshotableFilesystem, change: changes.TreeChange
     ) -> None:
         changes.check_undo(fs, change, keep_snapshot)
 

@@ -35,8 +35,8 @@ from weakincentives.history import (
     Kept,
     LiveTree,
     ModeChange,
-    Operation,
     PathChange,
+    PathOperation,
     Rollback,
     describe,
     exists,
@@ -58,7 +58,7 @@ _MAX_HELD_AGE = 3600.0  # seconds that a replaced file is held where writers can
 ChangeListener: TypeAlias = Callable[[Sequence[PathChange]], None]
 
 
-class Completion:
+class SavepointCompletion:
     """Completes the savepoints of one directory."""
 
     def __init__(
@@ -331,10 +331,10 @@ class Completion:
         return True
 
 
-def _operation(journal: JournalDirectory, record: Record) -> Operation:
+def _operation(journal: JournalDirectory, record: Record) -> PathOperation:
     """Return a record as an operation of the engine."""
     action = _ACTIONS.get(record.kind, "remove")
-    return Operation(action, record.path, journal.slot_path(record), _ABSENT, record.after)
+    return PathOperation(action, record.path, journal.slot_path(record), _ABSENT, record.after)
 
 
 def _is_private(stats: Sequence[os.stat_result]) -> bool:
@@ -412,7 +412,7 @@ def _open_content(root: RootedDirectory, path: str) -> int | None:
 class _Collector:
     """The first state before and the last state after of each path."""
 
-    def __init__(self, completion: Completion, journal: JournalDirectory) -> None:
+    def __init__(self, completion: SavepointCompletion, journal: JournalDirectory) -> None:
         self._completion = completion
         self._tree = completion.tree
         self._journal = journal

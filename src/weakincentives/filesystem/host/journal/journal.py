@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.base import StaleContentError
-from weakincentives.filesystem.host.journal.completion import ChangeListener, Completion
+from weakincentives.filesystem.host.journal.completion import ChangeListener, SavepointCompletion
 from weakincentives.filesystem.host.journal.records import BESIDE, JournalDirectory, Record
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.history import (
@@ -57,7 +57,7 @@ _SAVED = "was saved in the meantime and was left alone"
 class Journal:
     """The savepoints of one directory; true while one is open or a rollback is pending."""
 
-    def __init__(self, completion: Completion) -> None:
+    def __init__(self, completion: SavepointCompletion) -> None:
         """Start with no savepoint open."""
         self._root = completion.root
         self._device = os.fstat(self._root.descriptor).st_dev

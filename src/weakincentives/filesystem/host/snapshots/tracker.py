@@ -45,14 +45,14 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     children: list[CapturedFile | int]
 
 
-class _Index(msgspec.Struct, array_like=True):
+class _StoredIndex(msgspec.Struct, array_like=True):
     root: bytes
     epoch: str
     rows: list[_Row]
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Index)
+_decoder = msgspec.msgpack.Decoder(_StoredIndex)
 
 
 def load_index(path: Path, *, root: str, epoch: str | None) -> CapturedDirectory | None:
@@ -83,7 +83,7 @@ def save_index(path: Path, captured: CapturedDirectory, *, root: str, epoch: str
 
     It is not synced; if it cannot be written, the old index stays.
     """
-    data = _encoder.encode(_Index(os.fsencode(root), epoch, _encode_rows(captured)))
+    data = _encoder.encode(_StoredIndex(os.fsencode(root), epoch, _encode_rows(captured)))
     if len(data) > _MAX_BYTES:
         return
     packed = _SIZE.pack(len(data)) + PACK_CODEC.deflate(data)
