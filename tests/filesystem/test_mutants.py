@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.filesystem.mutants.mutant import Mutant
+from tests.filesystem.mutants.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
 from tests.filesystem.mutants.table import BROAD, KILLERS, MUTANTS, SOUND, class_name
-from weakincentives.filesystem.testing.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
+from weakincentives.filesystem.testing import FilesystemProtocolTests
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests/filesystem/mutants/table.py"
@@ -86,3 +87,4 @@ def check_every_test_fails_for_some_mutant(report: Report) -> None:
 
 def test_every_suite_has_a_mutant():
     assert {mutant.suite for mutant in MUTANTS} == {*PROTOCOL_SUITES, *CAPABILITY_SUITES}
+    assert FilesystemProtocolTests.__bases__ == PROTOCOL_SUITES

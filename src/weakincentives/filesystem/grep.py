@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias, cast
+from typing import Any, TypeAlias
 
-import re2  # pyright: ignore[reportMissingTypeStubs] # it has none; `_Engine` declares what is used
+import re2  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import Limits
@@ -80,40 +80,9 @@ class LineMatch:
     match_end: int
 
 
-class _Match(Protocol):
-    def span(self) -> tuple[int, int]: ...
-
-
-class _Regex(Protocol):
-    @property
-    def programsize(self) -> int: ...
-
-    def search(self, text: bytes, pos: int, endpos: int) -> _Match | None: ...
-
-
-class _Options(Protocol):
-    log_errors: bool
-    max_mem: int
-    never_capture: bool
-    never_nl: bool
-
-
-class _Engine(Protocol):
-    """The part of google-re2 that is used."""
-
-    Options: Callable[[], _Options]
-    error: type[Exception]
-    compile: Callable[[str, _Options], _Regex]
-    purge: Callable[[], None]
-
-
-_RE2 = cast(_Engine, re2)
-
-
-class _Finder(Protocol):
-    """Finds the first match from the start of a line on; bytes after `end` are context."""
-
-    def find(self, data: bytes, start: int, end: int) -> tuple[int, int] | None: ...
+_RE2: Any = re2
+_Find: TypeAlias = Callable[[bytes, int, int], tuple[int, int] | None]
+"""Finds the first match from the start of a line on, in data up to an end; the rest is context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +106,11 @@ class _Hit:
 class Searcher:
     """A compiled pattern."""
 
-    __slots__ = ("_ends_matter", "_finder", "_width")
+    __slots__ = ("_ends_matter", "_find", "_width")
 
-    def __init__(self, finder: _Finder, *, ends_matter: bool, width: int) -> None:
-        """Search with `finder`; keep up to `width` characters of a line."""
-        self._finder = finder
+    def __init__(self, find: _Find, *, ends_matter: bool, width: int) -> None:
+        """Search with `find`; keep up to `width` characters of a line."""
+        self._find = find
         self._ends_matter = ends_matter
         self._width = width
 
@@ -154,7 +123,7 @@ class Searcher:
         if data.find(b"\0", 0, BINARY_PREFIX) >= 0:
             return iter(())
         # most files have no match: one search of the bytes is all they cost
-        if not self._ends_matter and self._finder.find(data, 0, len(data)) is None:
+        if not self._ends_matter and self._find(data, 0, len(data)) is None:
             return iter(())
         return iter(()) if is_binary(data) else self._lines(BytesContent(data))
 
@@ -170,13 +139,13 @@ class Searcher:
     def _hits(self, block: _Block) -> Iterator[_Hit]:
         span = None
         if not self._ends_matter:
-            span = self._finder.find(block.data, 0, block.end)
+            span = self._find(block.data, 0, block.end)
             if span is None:
                 return
         if b"\r" in block.data:
             block, span = _normalize_line_ends(block), None
         data, end = block.data, block.end
-        span = span or self._finder.find(data, 0, end)
+        span = span or self._find(data, 0, end)
         above = counted = 0
         while span is not None:
             begin = data.rfind(b"\n", 0, span[0]) + 1
@@ -185,7 +154,7 @@ class Searcher:
             above += data.count(b"\n", counted, begin)
             counted = begin
             yield _Hit(above, data[begin:stop], span[0] - begin, span[1] - begin)
-            span = self._finder.find(data, stop + 1, end) if stop < end else None
+            span = self._find(data, stop + 1, end) if stop < end else None
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -204,22 +173,19 @@ def compile_regex(pattern: str, limits: Limits) -> Searcher:
     tokens = [(found.lastgroup or "", found.group()) for found in _TOKEN.finditer(pattern)]
     if ("other", r"\C") in tokens:
         raise InvalidRegexError(rf"Invalid regex: \C matches single bytes, use a dot: {pattern!r}")
-    finder = _finder(tokens, pattern)
+    find = _finder(tokens, pattern)
     ends_matter = any(kind == "edge" and text in {"$", r"\z"} for kind, text in tokens)
-    return Searcher(finder, ends_matter=ends_matter, width=limits.max_line_length)
+    return Searcher(find, ends_matter=ends_matter, width=limits.max_line_length)
 
 
-class _LiteralFinder:
-    """Finds literal text without line ends."""
+def _literal_finder(text: bytes) -> _Find:
+    """Return what finds literal text without line ends."""
 
-    __slots__ = ("_text",)
+    def find(data: bytes, start: int, end: int) -> tuple[int, int] | None:
+        at = data.find(text, start, end)
+        return None if at < 0 else (at, at + len(text))
 
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-
-    def find(self, data: bytes, start: int, end: int) -> tuple[int, int] | None:
-        at = data.find(self._text, start, end)
-        return None if at < 0 else (at, at + len(self._text))
+    return find
 
 
 class _RegexFinder:
@@ -227,7 +193,7 @@ class _RegexFinder:
 
     __slots__ = ("_part", "_regex", "_required_literal")
 
-    def __init__(self, regex: _Regex, required: bytes) -> None:
+    def __init__(self, regex: Any, required: bytes) -> None:
         self._regex = regex
         self._required_literal = required
         self._part = min(_BLOCK_SIZE, _MAX_WORK // regex.programsize)
@@ -259,13 +225,13 @@ class _RegexFinder:
         return limit, limit - self._part // 4
 
 
-def _finder(tokens: Sequence[_Token], pattern: str) -> _Finder:
+def _finder(tokens: Sequence[_Token], pattern: str) -> _Find:
     if tokens and all(kind in {"plain", "escaped"} for kind, _ in tokens):
         literal = "".join(text[-1] for _, text in tokens)
         if not {"\r", "\n"} & set(literal):
-            return _LiteralFinder(literal.encode())
+            return _literal_finder(literal.encode())
     by_line = "".join(_LINE_EDGES[text] if kind == "edge" else text for kind, text in tokens)
-    return _RegexFinder(_compile_re2(by_line, pattern), _required_literal(tokens))
+    return _RegexFinder(_compile_re2(by_line, pattern), _required_literal(tokens)).find
 
 
 def _required_literal(tokens: Sequence[_Token]) -> bytes:
@@ -286,7 +252,7 @@ def _required_literal(tokens: Sequence[_Token]) -> bytes:
     return longest.encode() if len(longest) > 1 else b""
 
 
-def _compile_re2(regex: str, pattern: str) -> _Regex:
+def _compile_re2(regex: str, pattern: str) -> Any:
     """Compile `regex`, which was derived from `pattern`."""
     options = _RE2.Options()
     options.log_errors = False

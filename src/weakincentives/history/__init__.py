@@ -13,9 +13,6 @@ from weakincentives.history.change import Openers as Openers
 from weakincentives.history.change import Policy as Policy
 from weakincentives.history.change import change as change
 from weakincentives.history.change import find_stale as find_stale
-from weakincentives.history.deltas import Delta as Delta
-from weakincentives.history.deltas import DeltaError as DeltaError
-from weakincentives.history.deltas import find_delta as find_delta
 from weakincentives.history.entries import MISSING as MISSING
 from weakincentives.history.entries import EntryState as EntryState
 from weakincentives.history.entries import LiveTree as LiveTree
@@ -61,10 +58,13 @@ from weakincentives.history.slots import stage_file as stage_file
 from weakincentives.history.slots import stat_or_none as stat_or_none
 from weakincentives.history.slots import swap as swap
 from weakincentives.history.steps import Actor as Actor
+from weakincentives.history.steps import Delta as Delta
+from weakincentives.history.steps import DeltaError as DeltaError
 from weakincentives.history.steps import StepKind as StepKind
 from weakincentives.history.steps import StepRecord as StepRecord
 from weakincentives.history.steps import TimelineError as TimelineError
 from weakincentives.history.steps import TimelineHeader as TimelineHeader
+from weakincentives.history.steps import find_delta as find_delta
 from weakincentives.history.store import HistoryStore as HistoryStore
 from weakincentives.history.store import StepObjects as StepObjects
 from weakincentives.history.store import StoredStep as StoredStep

@@ -1,9 +1,9 @@
 """Which mutant must fail which test of the suites for snapshots and archives."""
 
-from tests.filesystem.mutants import archives, savepoints, snapshots
+from tests.filesystem.mutants import archives, savepoints, snapshots, suites
 from tests.filesystem.mutants.mutant import Mutant
 from weakincentives.filesystem import BaseFilesystem
-from weakincentives.filesystem.testing import ConformanceSuite, suites
+from weakincentives.filesystem.testing import ConformanceSuite
 
 _BACK = "test_everything_comes_back_and_nothing_else_stays"
 _KIND_BACK = "test_anything_becomes_what_it_was"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.filesystem.mutants import broad, capable, read, search, write
+from tests.filesystem.mutants import broad, capable, read, search, suites, write
 from tests.filesystem.mutants.mounts import MOUNT_MUTANTS
 from tests.filesystem.mutants.mutant import Mutant
 from tests.filesystem.mutants.rollback import UNDO_MUTANTS
@@ -21,7 +21,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
 )
-from weakincentives.filesystem.testing import entries, savepoints, suites
+from weakincentives.filesystem.testing import entries, savepoints
 
 MUTANTS = (
     Mutant(read.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),

@@ -20,8 +20,8 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.history import StepRecord
-from weakincentives.history.deltas import Delta
 from weakincentives.history.log import RecordLog
+from weakincentives.history.steps import Delta
 from weakincentives.history.store import HEADER, SIGNATURE, STEP, encode_step
 from weakincentives.runtime import (
     ConversationStarted,

@@ -82,13 +82,7 @@ _TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00, the earliest in a ZIP
 
 def is_plain(text: str) -> bool:
     """Return whether no path made of pieces of `text` needs an escape."""
-    return (
-        text.isascii()
-        and text.isprintable()
-        and "%" not in text
-        and ":" not in text
-        and "\\" not in text
-    )
+    return text.isascii() and text.isprintable() and not any(each in text for each in "%:\\")
 
 
 def escape(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -33,14 +33,6 @@ from weakincentives.filesystem.testing.events import record_events
 
 _DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 _PLANTED = (7, 5_188)  # files and bytes
-
-
-class DatedArchives(ArchivableFilesystem, Protocol):
-    """An archivable filesystem that accepts the date of an archive."""
-
-    def export_archive(self, path: Path, *, created_at: datetime | None = None) -> int:
-        """Write the state to a ZIP file; return the number of files."""
-        ...
 
 
 class ArchiveSuite(ConformanceSuite):
@@ -118,10 +110,10 @@ _SPOILED: dict[str, _Spoiled] = {
 class ArchiveTests(ArchiveSuite):
     """`export_archive` and `import_archive`."""
 
-    def test_the_filesystem_is_archivable(self, fs: DatedArchives) -> None:
+    def test_the_filesystem_is_archivable(self, fs: BaseFilesystem) -> None:
         assert isinstance(fs, ArchivableFilesystem)
 
-    def test_the_number_of_files_is_returned(self, fs: DatedArchives, archive: Path) -> None:
+    def test_the_number_of_files_is_returned(self, fs: BaseFilesystem, archive: Path) -> None:
         changes.write_sample(fs)
         assert fs.export_archive(archive) == 7
         fs.delete("src", recursive=True)
@@ -129,11 +121,11 @@ class ArchiveTests(ArchiveSuite):
 
     @pytest.mark.parametrize("change", changes.CHANGES.values(), ids=changes.CHANGES)
     def test_an_import_brings_the_state_back(
-        self, fs: DatedArchives, archive: Path, change: changes.TreeChange
+        self, fs: BaseFilesystem, archive: Path, change: changes.TreeChange
     ) -> None:
         changes.check_undo(fs, change, partial(_keep, archive))
 
-    def test_an_export_changes_nothing(self, fs: DatedArchives, archive: Path) -> None:
+    def test_an_export_changes_nothing(self, fs: BaseFilesystem, archive: Path) -> None:
         changes.write_sample(fs)
         before = read_state(fs)
         fs.export_archive(archive)
@@ -141,7 +133,7 @@ class ArchiveTests(ArchiveSuite):
         assert [each.name for each in archive.parent.iterdir()] == ["state.zip"]
 
     def test_an_archive_is_read_as_the_state_it_was_made_of(
-        self, fs: DatedArchives, archive: Path
+        self, fs: BaseFilesystem, archive: Path
     ) -> None:
         changes.write_sample(fs)
         fs.export_archive(archive)
@@ -149,14 +141,14 @@ class ArchiveTests(ArchiveSuite):
             assert read_state(inside) == read_state(fs)
             assert (inside.manifest.file_count, inside.manifest.total_bytes) == _PLANTED
 
-    def test_the_empty_state_is_archived(self, fs: DatedArchives, archive: Path) -> None:
+    def test_the_empty_state_is_archived(self, fs: BaseFilesystem, archive: Path) -> None:
         assert fs.export_archive(archive) == 0
         fs.write("dir/file", "text")
         assert fs.import_archive(archive) == 0
         assert fs.list() == ()
 
     def test_the_same_state_and_date_give_the_same_bytes(
-        self, fs: DatedArchives, archive: Path
+        self, fs: BaseFilesystem, archive: Path
     ) -> None:
         changes.write_sample(fs)
         fs.export_archive(archive, created_at=_DATE)
@@ -167,7 +159,7 @@ class ArchiveTests(ArchiveSuite):
         assert archive.read_bytes() == first
 
     def test_an_export_makes_parents_and_replaces_what_is_there(
-        self, fs: DatedArchives, archive: Path
+        self, fs: BaseFilesystem, archive: Path
     ) -> None:
         target = archive.parent / "new" / "folder" / "state.zip"
         fs.write("file", "one")
@@ -179,7 +171,7 @@ class ArchiveTests(ArchiveSuite):
             assert inside.read("file").content == "two"
 
     def test_another_backend_takes_the_state_and_gives_it_back(
-        self, fs: DatedArchives, archive: Path
+        self, fs: BaseFilesystem, archive: Path
     ) -> None:
         changes.write_sample(fs)
         before = read_state(fs)
@@ -195,7 +187,7 @@ class ArchiveTests(ArchiveSuite):
         assert read_state(fs) == before
 
     def test_an_imported_state_does_not_need_the_archive(
-        self, fs: DatedArchives, archive: Path
+        self, fs: BaseFilesystem, archive: Path
     ) -> None:
         changes.write_sample(fs)
         before = read_state(fs)
@@ -207,11 +199,11 @@ class ArchiveTests(ArchiveSuite):
 
     @pytest.mark.parametrize("check", changes.RESULT_CHECKS.values(), ids=changes.RESULT_CHECKS)
     def test_an_imported_state_is_like_any_other(
-        self, fs: DatedArchives, archive: Path, check: changes.Check
+        self, fs: BaseFilesystem, archive: Path, check: changes.Check
     ) -> None:
         check(fs, partial(_keep, archive))
 
-    def test_a_plain_archive_is_imported(self, fs: DatedArchives, archive: Path) -> None:
+    def test_a_plain_archive_is_imported(self, fs: BaseFilesystem, archive: Path) -> None:
         _write_plain(archive, {"src/main.py": b"print()\n", "README.md": b"# Read me"})
         fs.write("old", "")
         assert fs.import_archive(archive) == 2
@@ -220,7 +212,7 @@ class ArchiveTests(ArchiveSuite):
 
     @pytest.mark.parametrize("spoiled", _SPOILED.values(), ids=_SPOILED)
     def test_a_wrong_archive_is_refused_and_changes_nothing(
-        self, fs: DatedArchives, archive: Path, spoiled: _Spoiled
+        self, fs: BaseFilesystem, archive: Path, spoiled: _Spoiled
     ) -> None:
         spoil, message = spoiled
         changes.write_sample(fs)
@@ -232,7 +224,7 @@ class ArchiveTests(ArchiveSuite):
             fs.import_archive(archive)
         assert read_state(fs) == before
 
-    def test_a_missing_archive_is_not_found(self, fs: DatedArchives, archive: Path) -> None:
+    def test_a_missing_archive_is_not_found(self, fs: BaseFilesystem, archive: Path) -> None:
         fs.write("file", "text")
         with pytest.raises(FileNotFoundError):
             fs.import_archive(archive)

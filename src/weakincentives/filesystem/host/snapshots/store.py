@@ -307,18 +307,12 @@ class SnapshotStore:
         displaced = self._change(commits, edits, (here, target), title, policy)
         is_reversible = present is None or bool(here.commit)
         if not is_reversible:
-            self._warn_of_loss(present and present.failure)
+            text = "No room to keep the state before, so this restore cannot be undone: %r (%s)"
+            _log.warning(text, self._root, present and present.failure)
         changes = _list_changes(edits, displaced)
         is_whole = paths is None and len(edits) == len(planned) and not displaced
         rewritten = [each.path for each in planned]
         return RestoreResult(rewritten, is_reversible, changes, is_whole)
-
-    def _warn_of_loss(self, failure: Exception | None) -> None:
-        _log.warning(
-            "No room to keep the state before, so this restore cannot be undone: %r (%s)",
-            self._root,
-            failure,
-        )
 
     def _note_reverted(
         self,

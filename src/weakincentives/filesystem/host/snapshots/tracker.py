@@ -406,12 +406,11 @@ class ChangeTracker:
         """Return the state to compare with: what is the same in it is not read again."""
         if last is not None:
             return last.directory
-        return self._load_index(repository) if written is None else written.captured
-
-    def _load_index(self, repository: Repository) -> CapturedDirectory | None:
-        """Return the capture of an earlier process, if all its objects are still stored."""
+        if written is not None:
+            return written.captured
         if self._last is not None:
             return None
+        # the capture of an earlier process, if all its objects are still stored
         path = repository.git_dir / _INDEX_NAME
         found = load_index(path, root=repository.root, epoch=repository.epoch())
         if found is None or not repository.objects.has_all(_object_keys(found)):
