@@ -17,7 +17,7 @@ import click
 
 from weakincentives.cli import status
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.run.decision import can_ask
+from weakincentives.cli.answers import can_ask, confirm
 from weakincentives.cli.run.digest import cache_directory
 from weakincentives.cli.run.recovery import changed_paths, without_parents
 from weakincentives.cli.runs import (
@@ -35,7 +35,7 @@ from weakincentives.cli.state import (
     list_histories,
     parse_value,
 )
-from weakincentives.cli.terminal import confirm, describe_error, echo
+from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count, format_size, parse_duration, pick
 from weakincentives.contrib.review import (
     CopyError,

@@ -1,24 +1,15 @@
-"""Terminal output and keyboard input.
+"""Terminal output: colour where it is wanted, control characters never.
 
-Output: colour where it is wanted, control characters never. File names, file contents and
-model output are untrusted text; an escape sequence in them could hide lines of a diff
-from the person who has to decide about it.
-
-Input: echo is off during a run, typeahead is discarded before a question, and a signal
-interrupts a read.
+File names, file contents and model output are untrusted text; an escape sequence in them could
+hide lines of a diff from the person who has to decide about it.
 """
 
 import os
 import re
-import select
 import shutil
-import signal
 import sys
-import termios
 import textwrap
 import unicodedata
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
@@ -26,8 +17,6 @@ import click
 from weakincentives.characters import INVISIBLE
 
 _EMOJI_STYLES = frozenset({"\ufe0e", "\ufe0f"})
-_PASTE_SECONDS = 0.05  # a terminal sends the next pasted line sooner
-_LOCAL_FLAGS = 3  # index of the flags such as ECHO in the list that termios returns
 
 
 def wants_colour(stream: IO[Any]) -> bool:
@@ -108,107 +97,3 @@ def _follows_symbol(match: re.Match[str]) -> bool:
     """Return whether a variation selector follows a symbol, as in many emoji."""
     before = match.string[match.start() - 1 : match.start()]
     return bool(before) and unicodedata.category(before) == "So" and not INVISIBLE.match(before)
-
-
-# --- keyboard ---
-
-
-def discard_typeahead(stream: IO[Any] | None = None) -> None:
-    """Discard what was typed so far, so that nobody answers a question before seeing it."""
-    descriptor = _controllable_terminal(stream)
-    if descriptor is not None:
-        with suppress(OSError, termios.error):
-            termios.tcflush(descriptor, termios.TCIFLUSH)
-
-
-def read_line() -> str:
-    """Return the next typed line with its newline; empty at end of input.
-
-    `input()` can miss a signal that arrives just before it starts to wait, and then waits
-    until a key is pressed. The wakeup descriptor becomes readable as soon as a signal
-    arrives, so the handler runs at once.
-    """
-    with _signal_wakeup() as wakeup:
-        while not _is_readable(sys.stdin.fileno(), wakeup):
-            os.read(wakeup, 1024)  # a signal whose handler did not raise
-    return sys.stdin.readline()
-
-
-def confirm(question: str) -> bool:
-    """Ask a question that only yes answers."""
-    discard_typeahead()
-    echo(f"{question} [y/N]: ", newline=False)
-    return read_line().strip().lower() in {"y", "yes"}
-
-
-def read_pasted_lines() -> str:
-    """Return the lines that were pasted together with the line that was just read."""
-    lines: list[str] = []
-    while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0] and (line := sys.stdin.readline()):
-        lines.append(line)
-    return "".join(lines)
-
-
-@contextmanager
-def disable_echo(stream: IO[Any] | None = None) -> Generator[None, None, None]:
-    """Do not show what is typed; keys such as Ctrl-C still work."""
-    descriptor = _controllable_terminal(stream)
-    if descriptor is None or not _set_echo(descriptor, on=False):
-        yield
-        return
-    try:
-        yield
-    finally:
-        if _is_foreground(descriptor):  # else the run was moved to the background
-            _set_echo(descriptor, on=True)
-
-
-def _is_readable(descriptor: int, wakeup: int) -> bool:
-    return descriptor in select.select([descriptor, wakeup], [], [])[0]
-
-
-@contextmanager
-def _signal_wakeup() -> Generator[int, None, None]:
-    """Yield a descriptor that becomes readable when a signal arrives."""
-    reader, writer = os.pipe()
-    try:
-        os.set_blocking(writer, False)
-        previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(previous)
-    finally:
-        os.close(reader)
-        os.close(writer)
-
-
-def _set_echo(descriptor: int, *, on: bool) -> bool:
-    """Turn the echo on or off; return whether that changed anything."""
-    try:
-        flags = termios.tcgetattr(descriptor)
-        before = flags[_LOCAL_FLAGS]
-        flags[_LOCAL_FLAGS] = before | termios.ECHO if on else before & ~termios.ECHO
-        if flags[_LOCAL_FLAGS] != before:
-            termios.tcsetattr(descriptor, termios.TCSANOW, flags)
-    except (OSError, termios.error):
-        return False
-    return flags[_LOCAL_FLAGS] != before
-
-
-def _controllable_terminal(stream: IO[Any] | None) -> int | None:
-    """Return the descriptor of a terminal that we may change, or None."""
-    source = sys.stdin if stream is None else stream
-    try:
-        descriptor = source.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or not a file
-        return None
-    return descriptor if os.isatty(descriptor) and _is_foreground(descriptor) else None
-
-
-def _is_foreground(descriptor: int) -> bool:
-    """Return whether we are in the foreground; in the background a change would stop us."""
-    try:
-        return os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:
-        return True  # not our controlling terminal, so it cannot stop us

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import click
 
+from weakincentives.cli.answers import can_ask, confirm
 from weakincentives.cli.mcp.clients import (
     DENIED_TOOLS,
     Client,
@@ -22,9 +23,7 @@ from weakincentives.cli.mcp.clients import (
     is_own_entry,
 )
 from weakincentives.cli.mcp.config_formats import JSON, ConfigEditError
-from weakincentives.cli.run.decision import can_ask
 from weakincentives.cli.terminal import (
-    confirm,
     describe_error,
     echo,
     escape_controls,

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from weakincentives.cli.activity import show_activity
+from weakincentives.cli.answers import can_ask, prompt, read_text
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.changes import (
     commit_lines,
@@ -36,9 +37,6 @@ from weakincentives.cli.run.result import Outcome, Resolution
 from weakincentives.cli.run.selection import (
     Choice,
     ask_for_choice,
-    find_command,
-    prompt,
-    read_text,
     select_paths,
 )
 from weakincentives.cli.runs import place_id
@@ -64,11 +62,6 @@ _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _REPLY_HINT = "Your reply (empty: none): "
 _REPLY_OR_END = "Your reply (empty: end): "
 _MAX_NAMED = 5
-
-
-def can_ask() -> bool:
-    """Return whether a person can answer a question."""
-    return all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
 
 
 class Decision:
@@ -261,7 +254,8 @@ class Decision:
             self._reply = answer
             return "reply"
         options = self._options(conflicts)
-        command = find_command(answer, options)
+        # the beginning of a command is enough; a typo is none, and must not decide
+        command = next((name for name in options if name.startswith(answer.lower())), None)
         if command is not None:
             return self._commands(conflicts)[command]()
         letters = [each[0] for each in options]

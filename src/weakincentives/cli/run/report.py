@@ -11,11 +11,12 @@ from pathlib import Path
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.activity import create_console
+from weakincentives.cli.answers import can_ask
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.command import first_line
-from weakincentives.cli.run.decision import Decision, can_ask
+from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.diff_view import show_diff
 from weakincentives.cli.run.options import JobOptions
 from weakincentives.cli.run.result import (

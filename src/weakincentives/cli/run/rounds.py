@@ -16,6 +16,7 @@ import click
 
 from weakincentives.adapters import CancellationToken, ProviderAdapter
 from weakincentives.cli import runs
+from weakincentives.cli.answers import disable_echo
 from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.run.action import Action, RunRequest
 from weakincentives.cli.run.job import Job
@@ -39,7 +40,6 @@ from weakincentives.cli.run.workspace import (
     resolve_workspace,
 )
 from weakincentives.cli.steps import open_timeline
-from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.review import CommitError
 from weakincentives.contrib.review.commit import require_repository
 from weakincentives.contrib.review.records import open_files

@@ -1,58 +1,23 @@
 """Some of the changes of a run: by the options `--only` and `--skip`, or by questions.
 
-An answer is what was typed after its question was shown. Questions about changes are those of
-`git add --patch`: one for each hunk of a modified text file, and one for anything else.
+The questions are those of `git add --patch`: one for each hunk of a modified text file, and one for
+anything else.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import click
 
+from weakincentives.cli.answers import prompt
 from weakincentives.cli.run.diff_view import show_diff, show_hunk
-from weakincentives.cli.signals import TerminatedError
-from weakincentives.cli.terminal import discard_typeahead, echo, read_line, read_pasted_lines
+from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import Conflict, Hunk, Review
 from weakincentives.filesystem import Change
 from weakincentives.posix import display_path, parents_of
-
-
-def prompt(question: str, *, default: str = "") -> str:
-    """Return an answer typed after the question was shown; Abort if there is none."""
-    hint = f" [{default}]" if default else ""
-    while True:
-        if answer := read_text(f"{question}{hint}: ") or default:
-            return answer
-
-
-def find_command(answer: str, names: Iterable[str]) -> str | None:
-    """Return the command that an answer is, or begins; a typo is none, and must not decide."""
-    return next((name for name in names if name.startswith(answer.lower())), None)
-
-
-def read_text(question: str) -> str:
-    """Return what is typed after the question was shown, and what was pasted with its words.
-
-    Raises:
-        Abort: The input has ended, or Ctrl-C was pressed.
-    """
-    discard_typeahead()
-    try:
-        echo(question, newline=False)  # here: somebody may press Ctrl-C as soon as it is shown
-        text = read_line()
-        if len(text.split()) > 1:
-            text += read_pasted_lines()
-    except TerminatedError:
-        raise
-    except KeyboardInterrupt:
-        raise click.Abort from None
-    if not text:
-        raise click.Abort
-    return text.strip()
-
 
 _HELP = {
     "y": "apply this",
