@@ -19,8 +19,8 @@ from typing import Any, get_args
 from weakincentives.adapters import CompletionRequest, SystemMessage, ToolDefinition, UserMessage
 from weakincentives.adapters.anthropic.messages import build_message_request
 from weakincentives.adapters.chat_completions import build_chat_request
+from weakincentives.cli.run.options import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.prompt import create_prompt
-from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.contrib.digest import DigestCache, estimate_tokens
 from weakincentives.contrib.evaluation import choose_engine
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers

@@ -66,7 +66,7 @@ BUDGET: Mapping[str, tuple[int, tuple[str, ...]]] = {
             "cli/steps.py",
             "cli/status.py",
             "cli/timeline",
-            "cli/run/recovery.py",
+            "cli/run/workspace.py",
             "cli/run/resume.py",
         ),
     ),

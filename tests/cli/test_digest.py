@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.workplace import Script, Wink, edit
 from weakincentives.adapters.messages import load_messages
-from weakincentives.cli.run import digest as run_digest
+from weakincentives.cli.run import prompt as run_prompt
 from weakincentives.cli.runs import find_run
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.runtime.timeline import Timeline
@@ -186,7 +186,7 @@ def test_a_run_without_a_digest(
 def test_a_digest_that_cannot_be_made_costs_nobody_the_run(
     wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run_digest, "_MAX_SECONDS", 0)
+    monkeypatch.setattr(run_prompt, "_MAX_SECONDS", 0)
     done = wink("run", "fix it", "--workspace", project, "--model", script("Done."))
     assert done.code == 0
     assert "no digest: " in done.err

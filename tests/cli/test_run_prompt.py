@@ -1,7 +1,7 @@
 """The prompt of `wink run`: who, how to work, how to verify, how to end; only what is there."""
 
+from weakincentives.cli.run.options import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.prompt import create_prompt
-from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime.session import Session

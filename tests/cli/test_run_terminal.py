@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, edit, on_terminal, shell, write
-from weakincentives.cli.run.command import first_line
+from weakincentives.cli.run.action import first_line
 from weakincentives.contrib.review import working_copy
 
 Copies = Callable[[], list[Path]]

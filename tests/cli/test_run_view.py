@@ -14,8 +14,7 @@ from tests.adapters.chat_server import Handler, begin_stream, event, piece, serv
 from tests.cli.workplace import Script, Terminal, Wink, edit, on_terminal, shell, write
 from weakincentives.adapters import ModelResponded, TokenPrice
 from weakincentives.cli.activity import create_console, show_activity
-from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.view import Progress
+from weakincentives.cli.run.view import LinesView, Progress
 from weakincentives.filesystem import FileWritten
 from weakincentives.runtime import CommandOutcome, TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session

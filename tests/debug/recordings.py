@@ -13,7 +13,7 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.adapters.events import ContextCompacted, ModelResponded
-from weakincentives.cli.run.verification import TestsFinished
+from weakincentives.cli.run.result import TestsFinished
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem, Limits
 from weakincentives.runtime import (
     CommandOutcome,

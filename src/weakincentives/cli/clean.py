@@ -18,8 +18,8 @@ import click
 from weakincentives.cli import status
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.answers import can_ask, confirm
-from weakincentives.cli.run.digest import cache_directory
-from weakincentives.cli.run.recovery import changed_paths, without_parents
+from weakincentives.cli.digest import cache_directory
+from weakincentives.cli.run.workspace import changed_paths, without_parents
 from weakincentives.cli.runs import (
     LIST_HINT,
     complete_run,

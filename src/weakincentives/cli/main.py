@@ -58,7 +58,7 @@ COMMANDS: Mapping[str, CommandSource] = {
     "debug": CommandSource("debug", "Open a recorded run in the browser."),
     "demo": CommandSource("demo.command", "Watch an agent fix a bug in a small project."),
     "doctor": CommandSource("doctor", "Check what is installed and what is missing."),
-    "digest": CommandSource("run.digest", "Print what an agent should know about a directory."),
+    "digest": CommandSource("digest", "Print what an agent should know about a directory."),
     "diff": CommandSource("timeline.commands", "Print the changes of a run as a patch.", "diff"),
     "export": CommandSource(
         "timeline.commands",

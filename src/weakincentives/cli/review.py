@@ -11,10 +11,16 @@ import click
 
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.lazy import defer
-from weakincentives.cli.run.action import Action, RunRequest, action_options
+from weakincentives.cli.run.action import (
+    EXIT_CONFLICT,
+    EXIT_KEPT,
+    Action,
+    Resolution,
+    RunRequest,
+    action_options,
+)
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.result import EXIT_CONFLICT, EXIT_KEPT, Resolution
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import (
     LIST_HINT,

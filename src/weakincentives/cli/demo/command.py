@@ -27,10 +27,9 @@ from rich.text import Text
 from weakincentives.adapters import Message, ModelResponded, ScriptedAdapter, UserMessage
 from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import NO_SANDBOX
-from weakincentives.cli.run.diff_view import render_patch
-from weakincentives.cli.run.lines import LinesView
+from weakincentives.cli.run.changes import render_patch
 from weakincentives.cli.run.model import load_script
-from weakincentives.cli.run.view import Progress, View, describe_target, result_text
+from weakincentives.cli.run.view import LinesView, Progress, View, describe_target, result_text
 from weakincentives.cli.units import format_duration
 from weakincentives.contrib.tools.sections import FilesystemSection
 from weakincentives.contrib.tools.shell import shell_handlers

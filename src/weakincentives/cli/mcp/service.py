@@ -24,8 +24,7 @@ from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.mcp.options import HttpOptions, ServeOptions
 from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.sandbox import (
+from weakincentives.cli.run.options import (
     NO_COMMANDS,
     SHELL_LIMITS,
     RunSandbox,
@@ -33,6 +32,7 @@ from weakincentives.cli.run.sandbox import (
     resolve_sandbox,
     resolve_variables,
 )
+from weakincentives.cli.run.view import LinesView
 from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
 from weakincentives.cli.state import calls_path, history_path, state_directory
 from weakincentives.cli.terminal import describe_error, echo

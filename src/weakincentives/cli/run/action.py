@@ -1,16 +1,18 @@
-"""What to do with the changes of a run: the options that say it without a question."""
+"""What the user asks for with options, what to do with the changes above all, and what was done."""
 
 import functools
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
 from weakincentives.cli.terminal import is_terminal
+from weakincentives.cli.units import format_clock
+from weakincentives.posix import display_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +69,13 @@ class RunRequest:
     def is_announced(self) -> bool:
         """Whether a person gets the first line before everything else is ready."""
         return not self.as_json and not self.quiet and is_terminal(sys.stderr)
+
+
+def first_line(model: str, directory: Path, seconds: float | None, variable: str = "") -> str:
+    """Return which model works where, and why it is this one if the user did not say."""
+    limit = "" if seconds is None else f", for at most {format_clock(seconds)}"
+    why = f" (as {variable} is set; --model chooses another)" if variable else ""
+    return f"{model} works in a copy of {display_path(str(directory))}{limit}{why}"
 
 
 def action_options(command: F) -> F:
@@ -173,3 +182,45 @@ def _check(action: Action, *, is_undo: bool) -> None:
 
 def _name(kinds: frozenset[ActionKind]) -> str:
     return ", ".join(f"--{each}" for each in sorted(kinds))
+
+
+Outcome: TypeAlias = Literal[
+    "nothing",
+    "applied",
+    "applied-partly",
+    "committed",
+    "committed-partly",
+    "branched",
+    "branched-partly",
+    "patched",
+    "patched-partly",
+    "discarded",
+    "kept",
+    "reply",
+    "interrupted",
+    "conflict",
+    "failed",
+]
+EXIT_DONE, EXIT_FAILED, EXIT_KEPT, EXIT_CONFLICT = 0, 1, 3, 4
+_EXIT_CODES: dict[str, int] = {
+    "kept": EXIT_KEPT,
+    "partly": EXIT_KEPT,
+    "interrupted": EXIT_KEPT,
+    "conflict": EXIT_CONFLICT,
+    "failed": EXIT_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What was done with the changes, and the facts about them as data."""
+
+    outcome: Outcome
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    reply: str | None = None
+    """What the user told the model instead of deciding."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return _EXIT_CODES.get(self.outcome.rpartition("-")[2], EXIT_DONE)

@@ -1,26 +1,99 @@
-"""The changes of a run in words and as data: applied, in conflict, left, committed, in a patch."""
+"""The changes of a run as a diff, in words and as data: chosen, in conflict, committed, saved.
 
+On a terminal a diff is coloured and paged, the changed words of a line are marked, and changed
+whitespace is made visible. Elsewhere it is the patch itself.
+"""
+
+import re
 import shlex
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import click
+
 from weakincentives.cli.run.action import ActionKind
-from weakincentives.cli.run.diff_view import describe_diff
-from weakincentives.cli.run.selection import Choice, exclude_paths
-from weakincentives.cli.terminal import echo, escape_controls, is_terminal
+from weakincentives.cli.terminal import echo, escape_controls, is_terminal, wants_colour
 from weakincentives.cli.units import format_count, pick
-from weakincentives.contrib.review import Applied, Committed, Conflict, Kept, Review
+from weakincentives.contrib.review import Applied, Committed, Conflict, Hunk, Kept, Review
 from weakincentives.contrib.review.commit import create_message
 from weakincentives.contrib.review.records import find_record
+from weakincentives.filesystem import Change, Diff
+from weakincentives.filesystem.diff import Span, changed_words
 from weakincentives.posix import display_path
 
 _GIT = ".git"
 _MAX_WITHHELD = 5
 _MAX_COMPARED = 3
 _MAX_NAMED = 20
+_BOLD = (
+    *("diff --git ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode"),
+    *("rename ", "similarity ", "# wink:"),
+)
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_VISIBLE_SPACE = str.maketrans({" ": "·", "\t": "→\t"})
+_MARK, _MARK_END = "\x1b[7m", "\x1b[27m"  # reverse video
+_OBJECT_IDS = "index "
+_BINARY = "GIT binary patch"
+_BINARY_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
+_PROMPT_LINES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The changes to apply: paths, all if None, and hunks of other files."""
+
+    paths: tuple[str, ...] | None = None
+    hunks: tuple[Hunk, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether anything is chosen."""
+        return self.paths is None or bool(self.paths or self.hunks)
+
+    def without(self, changes: Sequence[Change], excluded: Sequence[str]) -> "Choice":
+        """Return the chosen part of `changes` but for the excluded paths."""
+        if not excluded:
+            return self
+        paths = exclude_paths([each for each in changes if self._has(each)], excluded)
+        return Choice(paths, tuple(each for each in self.hunks if each.path not in excluded))
+
+    def only(self, wanted: Sequence[str]) -> "Choice":
+        """Return the part of a choice that is at these paths exactly."""
+        paths = tuple(wanted) if self.paths is None else set(self.paths).intersection(wanted)
+        return Choice(tuple(paths), tuple(each for each in self.hunks if each.path in wanted))
+
+    def _has(self, change: Change) -> bool:
+        if self.paths is None:
+            return True
+        return any(is_within(name, path) for name in names_of(change) for path in self.paths)
+
+
+def exclude_paths(changes: Sequence[Change], excluded: Sequence[str]) -> tuple[str, ...]:
+    """Return the changed paths without the excluded ones, those below, and those above."""
+    return tuple(
+        sorted(
+            path
+            for each in changes
+            if not any(is_within(one, name) for one in names_of(each) for name in excluded)
+            for path in names_of(each)
+            if not any(is_within(name, path) for name in excluded)
+        )
+    )
+
+
+def is_within(path: str, place: str) -> bool:
+    """Return whether a path is a place or below it; everything is below the empty one."""
+    return not place or f"{path}/".startswith(f"{place}/")
+
+
+def names_of(change: Change) -> tuple[str, ...]:
+    """Return the path of a change, and the one that it was renamed from."""
+    return (change.path,) if change.source is None else (change.path, change.source)
 
 
 def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
@@ -201,3 +274,126 @@ def patch_command(original: Path, patch: Path) -> str:
         "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
     )
     return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
+
+
+# --- the diff ---
+
+
+def describe_diff(diff: Diff) -> dict[str, Any]:
+    """Return the changed paths as data, and how many lines changed."""
+    numbers = diff.statistics
+    return {
+        "changes": [
+            {
+                **pick(change, "path", "kind", "source"),
+                **pick(count, "insertions", "deletions"),
+                "binary": count.is_binary,
+            }
+            for change, count in zip(diff.entries, diff.line_counts, strict=True)
+        ],
+        **pick(numbers, "files_changed", "files_added", "files_removed", "files_renamed"),
+        **pick(numbers, "insertions", "deletions"),
+    }
+
+
+def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
+    """Print a diff on standard output: coloured on a terminal, else as a patch.
+
+    A long one goes through a pager, with the list of files above it.
+    """
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        return
+    if not is_terminal(sys.stdout):
+        stream = sys.stdout.buffer  # a patch is bytes
+        for chunk in diff.patch_chunks():
+            stream.write(chunk)
+        stream.flush()
+        return
+    colour = wants_colour(sys.stdout)
+    lines = (f"{line}\n" for line in render_patch(diff.patch_chunks()))
+    height = shutil.get_terminal_size().lines - _PROMPT_LINES
+    first = list(islice(lines, height))
+    if len(first) < height or not with_pager:
+        click.echo("".join(chain(first, lines)), nl=False, color=colour)
+    else:
+        # None lets click find out whether the pager shows colour
+        files = f"{escape_controls(str(diff))}\n\n"
+        click.echo_via_pager(chain([files], first, lines), color=None if colour else False)
+
+
+def render_patch(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a patch for a terminal: coloured, without what only git reads."""
+    return _render(_drop_git_data(_split_lines(chunks)))
+
+
+def show_hunk(path: str, content: bytes) -> None:
+    """Print a hunk of a file on standard output, below the name of the file."""
+    lines = (click.style(display_path(path), bold=True), *_render(_split_lines([content])))
+    click.echo("\n".join(lines), color=wants_colour(sys.stdout))
+
+
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a patch, with control characters escaped."""
+    rest = b""
+    for chunk in chunks:
+        *complete, rest = (rest + chunk).split(b"\n")
+        yield from (escape_controls(line.decode("utf-8", "replace")) for line in complete)
+    if rest:
+        yield escape_controls(rest.decode("utf-8", "replace"))
+
+
+def _drop_git_data(lines: Iterable[str]) -> Iterator[str]:
+    """Drop what only git reads: object ids and the data of binary files."""
+    is_data = False
+    for line in lines:
+        if line.startswith(_OBJECT_IDS) or (is_data and _BINARY_DATA.fullmatch(line)):
+            continue
+        is_data = line == _BINARY
+        yield "Binary file" if is_data else line
+
+
+def _render(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a patch with colours, marked words and visible changes of whitespace."""
+    left = [0, 0]  # old and new lines that the hunk still has
+    block = list[str](), list[str]()  # the removed lines, and those that follow them
+    for line in lines:
+        sign = line[:1]
+        is_inside = max(left) > 0 or sign == "\\"
+        if is_inside and sign in ("-", "+", "\\"):
+            if sign == "-" and block[1]:
+                yield from _render_block(*block)
+                block = list[str](), list[str]()
+            side = sign == "+" or (sign == "\\" and bool(block[1]))
+            block[side].append(line)
+            left[side] -= sign != "\\"
+            continue
+        yield from _render_block(*block)
+        block = list[str](), list[str]()
+        if is_inside:
+            left = [each - 1 for each in left]
+            yield line
+        elif match := _HUNK.match(line):
+            left = [1 if each is None else int(each) for each in match.groups()]
+            yield click.style(line, fg="cyan")
+        else:
+            yield click.style(line, bold=True) if line.startswith(_BOLD) else line
+    yield from _render_block(*block)
+
+
+def _render_block(removed: Sequence[str], added: Sequence[str]) -> Iterator[str]:
+    """Yield removed and added lines, in which the words that differ are marked."""
+    sides = (("red", removed), ("green", added))
+    texts = [[each[1:] if each[0] in "-+" else None for each in lines] for _, lines in sides]
+    for (colour, lines), found in zip(sides, changed_words(*texts), strict=True):
+        for line, spans in zip(lines, found, strict=True):
+            shown = line[:1] + _mark(line[1:], spans)
+            yield click.style(shown, fg=colour) if line[0] in "-+" else line
+
+
+def _mark(line: str, spans: Sequence[Span]) -> str:
+    """Return a line with its changed texts reversed; one of only whitespace is made visible."""
+    for start, stop in reversed(spans):
+        text = line[start:stop]
+        shown = text.translate(_VISIBLE_SPACE) if text.isspace() else text
+        line = f"{line[:start]}{_MARK}{shown}{_MARK_END}{line[stop:]}"
+    return line

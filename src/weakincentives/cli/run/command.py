@@ -15,9 +15,8 @@ import click
 
 from weakincentives.cli.config import KEYS, load_settings, setting_options
 from weakincentives.cli.lazy import defer
-from weakincentives.cli.run.action import RunRequest, action_options
+from weakincentives.cli.run.action import RunRequest, action_options, first_line
 from weakincentives.cli.terminal import echo
-from weakincentives.cli.units import format_clock
 from weakincentives.posix import display_path
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -197,13 +196,6 @@ def resume(
         echo(f"Continuing the run {run}")
     code = _resume(run, instruction, request, step=step, name=name, workspace=workspace)
     raise click.exceptions.Exit(code)
-
-
-def first_line(model: str, directory: Path, seconds: float | None, variable: str = "") -> str:
-    """Return which model works where, and why it is this one if the user did not say."""
-    limit = "" if seconds is None else f", for at most {format_clock(seconds)}"
-    why = f" (as {variable} is set; --model chooses another)" if variable else ""
-    return f"{model} works in a copy of {display_path(str(directory))}{limit}{why}"
 
 
 def _announce(workspace: Path, request: RunRequest, *, is_continued: bool) -> None:

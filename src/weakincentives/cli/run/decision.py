@@ -15,8 +15,9 @@ import click
 
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.answers import can_ask, prompt, read_text
-from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
+from weakincentives.cli.run.action import STANDARD_OUTPUT, Action, Outcome, Resolution
 from weakincentives.cli.run.changes import (
+    Choice,
     commit_lines,
     commit_message,
     comparison_lines,
@@ -29,16 +30,11 @@ from weakincentives.cli.run.changes import (
     is_git_index,
     omission_lines,
     print_patch,
+    show_diff,
     withheld_lines,
     write_patch,
 )
-from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.result import Outcome, Resolution
-from weakincentives.cli.run.selection import (
-    Choice,
-    ask_for_choice,
-    select_paths,
-)
+from weakincentives.cli.run.selection import ask_for_choice, select_paths
 from weakincentives.cli.runs import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal, wrap_words
 from weakincentives.cli.units import format_count

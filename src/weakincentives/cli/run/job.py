@@ -21,22 +21,22 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
-from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
-from weakincentives.cli.run.options import JobOptions, Start, add_attachments
-from weakincentives.cli.run.prompt import create_prompt, environment_section, prepare_instructions
-from weakincentives.cli.run.recovery import changed_paths
-from weakincentives.cli.run.result import JobResult, count_traffic
-from weakincentives.cli.run.sandbox import SHELL_LIMITS
-from weakincentives.cli.run.verification import (
+from weakincentives.cli.digest import open_cache
+from weakincentives.cli.run.options import SHELL_LIMITS, JobOptions, Start, add_attachments
+from weakincentives.cli.run.prompt import prepare_prompt
+from weakincentives.cli.run.result import (
     IncompleteAnswerError,
+    JobResult,
     TestCommand,
     TestRun,
     TestsFailedError,
     ask_until_tests_pass,
     check_answer,
+    count_traffic,
     show_test,
 )
 from weakincentives.cli.run.view import Progress, View
+from weakincentives.cli.run.workspace import changed_paths
 from weakincentives.cli.runs import copy_name, update_run
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
@@ -140,7 +140,9 @@ class Job:
             with self._view.show_activity(lambda: "preparing the workspace"):
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
-            prompt = self._create_prompt(section, filesystem)
+            prompt, self._digest_tokens = prepare_prompt(
+                section, filesystem, self._start, self._options, self._cache, self._view
+            )
             with self._record(filesystem) as facts:
                 result = self._stop_background(self._evaluate(prompt))
             left_out = () if self._reproducible is None else tuple(self._reproducible.paths)
@@ -220,7 +222,7 @@ class Job:
             },
             leave_out=self._reproducible,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
-            base=self._copy.base if start.messages is None else None,
+            base=self._copy.base if start.is_new else None,
             wait=False,  # the model can be asked meanwhile
         )
 
@@ -277,50 +279,6 @@ class Job:
             ascii_paths=False,
             extra_handlers=extra_handlers,
             projected_files="changed",  # of a project that may be large, the model changes little
-        )
-
-    def _create_prompt(
-        self, section: FilesystemSection, filesystem: HostFilesystem
-    ) -> Prompt[None]:
-        options = self._options
-        inventory = instructions = None
-        if options.digest or options.instructions:
-            # nobody has changed a new copy since its first snapshot
-            state = self._copy.base if self._start.messages is None else None
-            inventory = list_files(filesystem, self._view, self._cache, state)
-        if options.instructions:
-            instructions = prepare_instructions(
-                filesystem,
-                self._view,
-                environment=os.environ,
-                inventory=inventory,
-                max_tokens=options.max_tokens,
-            )
-        if options.digest:
-            self._digest_tokens = prepare_digest(
-                self._session,
-                filesystem,
-                self._cache,
-                self._view,
-                max_tokens=options.max_tokens,
-                inventory=inventory,
-                quote_instructions=not options.instructions,
-            )
-        has_digest = self._digest_tokens is not None
-        environment = environment_section(
-            self._copy.original,
-            filesystem,
-            options.model_options.clock,
-            os.environ,
-            sandbox=options.sandbox.name,
-            has_digest=has_digest,
-        )
-        return create_prompt(
-            section,
-            options.sandbox,
-            has_digest=has_digest,
-            instructions=instructions,
-            environment=environment,
         )
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:

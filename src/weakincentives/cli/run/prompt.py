@@ -9,22 +9,30 @@ configuration names: besides what `GitRunner` switches off, no filters and no su
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weakincentives.cli.config import user_file
-from weakincentives.cli.run.sandbox import RunSandbox
+from weakincentives.cli.digest import describe_progress
+from weakincentives.cli.run.options import JobOptions, RunSandbox, Start
 from weakincentives.cli.run.view import View
-from weakincentives.cli.terminal import escape_controls
-from weakincentives.cli.units import format_count, pick, shorten_home
+from weakincentives.cli.terminal import describe_error, escape_controls
+from weakincentives.cli.units import format_count, format_duration, pick, shorten_home
 from weakincentives.contrib.digest import (
+    DEFAULT_DIGEST_TOKENS,
     DEFAULT_INSTRUCTION_TOKENS,
+    MIN_TOKENS,
+    DigestCache,
     InstructionFile,
     Inventory,
     ProjectInstructions,
     cut_instructions,
+    digest_workspace,
+    estimate_tokens,
     find_instructions,
+    take_inventory,
 )
 from weakincentives.contrib.digest.budget import count, quote_path
 from weakincentives.contrib.review.git import CommitError, GitRunner
@@ -33,10 +41,19 @@ from weakincentives.contrib.tools import (
     ProjectInstructionsSection,
     WorkspaceDigestSection,
 )
-from weakincentives.filesystem import Filesystem
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import Filesystem, FilesystemSnapshot, HostFilesystem, time_limit
 from weakincentives.posix import display_path, read_regular
-from weakincentives.prompt import MarkdownSection, Prompt, Section
+from weakincentives.prompt import (
+    DIGEST_KEY,
+    MarkdownSection,
+    Prompt,
+    Section,
+    latest_workspace_digest,
+    set_workspace_digest,
+)
 from weakincentives.runtime import Clock
+from weakincentives.runtime.session import Session
 from weakincentives.sandbox.system_paths import find_environment, find_program
 
 _WHO = """\
@@ -55,23 +72,44 @@ When you are done, answer in a few sentences: what you changed, how you checked 
 user should know."""
 
 
+def prepare_prompt(
+    section: FilesystemSection,
+    files: HostFilesystem,
+    start: Start,
+    options: JobOptions,
+    cache: DigestCache,
+    view: View,
+) -> tuple[Prompt[None], int | None]:
+    """Return the prompt of a run, and the size of the digest in it in tokens, if it has one."""
+    inventory = instructions = tokens = None
+    if options.digest or options.instructions:
+        # nobody has changed a new copy since its first snapshot
+        inventory = _list_files(files, view, cache, start.copy.base if start.is_new else None)
+    if options.instructions:
+        instructions = _prepare_instructions(files, view, inventory, options.max_tokens)
+    if options.digest:
+        tokens = _prepare_digest(start.session, files, cache, view, options, inventory)
+    environment = environment_section(
+        start.copy.original,
+        files,
+        options.model_options.clock,
+        os.environ,
+        sandbox=options.sandbox.name,
+        has_digest=tokens is not None,
+    )
+    sections = (instructions, environment)
+    return create_prompt(section, options.sandbox, *sections, has_digest=tokens is not None), tokens
+
+
 def create_prompt(
     workspace: FilesystemSection,
     sandbox: RunSandbox,
-    *,
-    has_digest: bool,
     instructions: Section[None] | None = None,
     environment: Section[None] | None = None,
+    *,
+    has_digest: bool,
 ) -> Prompt[None]:
-    """Return the prompt of a run.
-
-    Args:
-        workspace: The section with the files and their tools.
-        sandbox: Where the model's commands run.
-        has_digest: Whether the session has a digest of the workspace.
-        instructions: What the project and the user tell agents.
-        environment: Facts about the surroundings of the run.
-    """
+    """Return a prompt with the files and their tools, and what the model should know besides."""
     role = MarkdownSection[None](
         title="Your work", key="role", template="\n\n".join(_role_paragraphs(sandbox))
     )
@@ -99,33 +137,22 @@ _MAX_BYTES = 256 * 1024
 _PART_OF_LIMIT = 10  # one part in so many of the run's tokens
 
 
-def prepare_instructions(
-    filesystem: Filesystem,
-    view: View,
-    *,
-    environment: Mapping[str, str],
-    inventory: Inventory | None = None,
-    max_tokens: int | None = None,
+def _prepare_instructions(
+    files: Filesystem, view: View, inventory: Inventory | None, max_tokens: int | None
 ) -> ProjectInstructionsSection:
-    """Return the section with the instructions of a workspace and its user, and show their names.
+    """Return the section with the instructions of workspace and user, and show their names.
 
-    Args:
-        filesystem: The workspace.
-        view: Shows which files are used.
-        environment: Tells where the user's own instructions are.
-        inventory: The files of the workspace, if they were listed.
-        max_tokens: The limit of the run, of which instructions take a small part: every request
-            sends them again.
+    They take a small part of the limit of the run: every request sends them again.
     """
     tokens = DEFAULT_INSTRUCTION_TOKENS
     if max_tokens is not None:
         tokens = min(tokens, max_tokens // _PART_OF_LIMIT)
-    user = _read_user_file(environment, tokens)
+    user = _read_user_file(os.environ, tokens)
     found = find_instructions(
-        filesystem, tokens=tokens - (0 if user is None else user.tokens), inventory=inventory
+        files, tokens=tokens - (0 if user is None else user.tokens), inventory=inventory
     )
     if user is not None or found:
-        _show(found, user, view)
+        _show_instructions(found, user, view)
     return ProjectInstructionsSection(found, user=user)
 
 
@@ -149,7 +176,9 @@ def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionF
     return found if found.text else None
 
 
-def _show(found: ProjectInstructions, user: InstructionFile | None, view: View) -> None:
+def _show_instructions(
+    found: ProjectInstructions, user: InstructionFile | None, view: View
+) -> None:
     files = (*(() if user is None else (user,)), *found.files)
     facts = {
         "files": [pick(each, "path", "tokens", "omitted_lines") for each in files],
@@ -169,6 +198,78 @@ def _describe(file: InstructionFile) -> str:
 def _join(names: list[str], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
+
+
+_MAX_SECONDS = 60.0
+_PART_FOR_DIGEST = 20
+
+
+def _prepare_digest(
+    session: Session,
+    files: Filesystem,
+    cache: DigestCache,
+    view: View,
+    options: JobOptions,
+    inventory: Inventory | None,
+) -> int | None:
+    """Store the digest of a workspace in the session; return its size in tokens.
+
+    The session of an earlier run keeps its digest, so that its prompt stays the same. If there is
+    no digest, the run goes on without it, and the view says why.
+    """
+    earlier = latest_workspace_digest(session, DIGEST_KEY)
+    if earlier is not None:
+        tokens = estimate_tokens(earlier.body)
+        facts = {"tokens": tokens, "tree_hash": earlier.tree_hash, "error": None}
+        view.emit("digest", facts, f"digest as before: {format_count(tokens, 'token')}")
+        return tokens
+    started = time.monotonic()
+    try:
+        with time_limit(_MAX_SECONDS), view.show_activity(lambda: describe_progress(cache)):
+            found = digest_workspace(
+                files,
+                tokens=_digest_budget(options.max_tokens),
+                cache=cache,
+                inventory=inventory,
+                quote_instructions=not options.instructions,
+            )
+    except (WinkError, OSError, ValueError) as error:
+        reason = describe_error(error)
+        view.emit("digest", {"tokens": None, "error": reason}, f"no digest: {reason}")
+        return None
+    set_workspace_digest(session, DIGEST_KEY, found.text, tree_hash=found.tree_hash)
+    seconds = time.monotonic() - started
+    facts = {**pick(found, "tokens", "tree_hash", "files"), "error": None}
+    facts |= {"seconds": round(seconds, 3), "warnings": list(found.warnings)}
+    size = f"{format_count(found.files, 'file')}: {format_count(found.tokens, 'token')}"
+    view.emit("digest", facts, f"digest of {size}, {format_duration(seconds * 1000)}")
+    return found.tokens
+
+
+def _list_files(
+    files: HostFilesystem, view: View, cache: DigestCache, state: FilesystemSnapshot | None
+) -> Inventory | None:
+    """Return the files of a workspace, in a snapshot if there is one; None if that takes long."""
+    try:
+        with time_limit(_MAX_SECONDS), view.show_activity(lambda: "listing the workspace"):
+            snapshot = None if state is None else files.view(state)
+            return take_inventory(files, snapshot=snapshot, cache=cache)
+    except (WinkError, OSError, ValueError):
+        return None  # a digest says why
+
+
+def _digest_budget(max_tokens: int | None) -> int:
+    """Return the tokens that a digest may have in a run with this limit.
+
+    Raises:
+        ValueError: They are too few for a digest.
+    """
+    if max_tokens is None:
+        return DEFAULT_DIGEST_TOKENS
+    tokens = min(DEFAULT_DIGEST_TOKENS, max_tokens // _PART_FOR_DIGEST)
+    if tokens < MIN_TOKENS:
+        raise ValueError(f"a limit of {max_tokens:,} tokens leaves no room for it")
+    return tokens
 
 
 _SECONDS = 5.0  # for each command

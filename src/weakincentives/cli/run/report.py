@@ -14,18 +14,17 @@ from weakincentives.cli.activity import create_console
 from weakincentives.cli.answers import can_ask
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.markdown import SafeMarkdown
-from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
-from weakincentives.cli.run.command import first_line
-from weakincentives.cli.run.decision import Decision
-from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.run.options import JobOptions
-from weakincentives.cli.run.result import (
+from weakincentives.cli.run.action import (
     EXIT_FAILED,
-    JobResult,
+    STANDARD_OUTPUT,
+    Action,
     Resolution,
-    describe_traffic,
-    traffic_facts,
+    first_line,
 )
+from weakincentives.cli.run.changes import show_diff
+from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.options import JobOptions
+from weakincentives.cli.run.result import JobResult, describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE

@@ -30,9 +30,14 @@ from weakincentives.cli.config import (
     option_name,
 )
 from weakincentives.cli.run.options import Start, add_instruction, is_answered
-from weakincentives.cli.run.recovery import CopyState, compare_copy
 from weakincentives.cli.run.view import View
-from weakincentives.cli.run.workspace import create_copy, placement_error, resolve_workspace
+from weakincentives.cli.run.workspace import (
+    CopyState,
+    compare_copy,
+    create_copy,
+    placement_error,
+    resolve_workspace,
+)
 from weakincentives.cli.state import exclusive_lock, parse_value, state_exclusions
 from weakincentives.cli.steps import BY_USER, copies_by_step, find_head, parse_step
 from weakincentives.cli.terminal import shorten

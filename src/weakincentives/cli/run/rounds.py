@@ -20,7 +20,6 @@ from weakincentives.cli.answers import disable_echo
 from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.run.action import Action, RunRequest
 from weakincentives.cli.run.job import Job
-from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import choose_dialect, load_model
 from weakincentives.cli.run.options import (
     STANDARD_INPUT,
@@ -30,11 +29,11 @@ from weakincentives.cli.run.options import (
     load_attachments,
     resolve_options,
 )
-from weakincentives.cli.run.recovery import compare_copy
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.resume import EarlierRun
-from weakincentives.cli.run.view import JsonView, View
+from weakincentives.cli.run.view import JsonView, LinesView, View
 from weakincentives.cli.run.workspace import (
+    compare_copy,
     create_copy,
     name_copy_on_error,
     resolve_workspace,

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.answers import prompt
-from weakincentives.cli.run.diff_view import show_diff, show_hunk
+from weakincentives.cli.run.changes import Choice, is_within, names_of, show_diff, show_hunk
 from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import Conflict, Hunk, Review
 from weakincentives.filesystem import Change
@@ -36,35 +36,6 @@ _EDIT_HELP = b"""\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The changes to apply: paths, all if None, and hunks of other files."""
-
-    paths: tuple[str, ...] | None = None
-    hunks: tuple[Hunk, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Return whether anything is chosen."""
-        return self.paths is None or bool(self.paths or self.hunks)
-
-    def without(self, changes: Sequence[Change], excluded: Sequence[str]) -> "Choice":
-        """Return the chosen part of `changes` but for the excluded paths."""
-        if not excluded:
-            return self
-        paths = exclude_paths([each for each in changes if self._has(each)], excluded)
-        return Choice(paths, tuple(each for each in self.hunks if each.path not in excluded))
-
-    def only(self, wanted: Sequence[str]) -> "Choice":
-        """Return the part of a choice that is at these paths exactly."""
-        paths = tuple(wanted) if self.paths is None else set(self.paths).intersection(wanted)
-        return Choice(tuple(paths), tuple(each for each in self.hunks if each.path in wanted))
-
-    def _has(self, change: Change) -> bool:
-        if self.paths is None:
-            return True
-        return any(_is_within(name, path) for name in _names(change) for path in self.paths)
-
-
 def select_paths(review: Review, only: Sequence[str], skip: Sequence[str]) -> Choice:
     """Return the changes that the options choose.
 
@@ -72,23 +43,10 @@ def select_paths(review: Review, only: Sequence[str], skip: Sequence[str]) -> Ch
         ValueError: Nothing was changed at one of the paths.
     """
     entries = review.diff.entries
-    paths = [path for each in entries for path in _names(each)]
+    paths = [path for each in entries for path in names_of(each)]
     wanted = [_find_name(each, review.copy.original, paths) for each in only]
     unwanted = [_find_name(each, review.copy.original, paths) for each in skip]
     return Choice(tuple(wanted) if wanted else None).without(entries, unwanted)
-
-
-def exclude_paths(changes: Sequence[Change], excluded: Sequence[str]) -> tuple[str, ...]:
-    """Return the changed paths without the excluded ones, those below, and those above."""
-    return tuple(
-        sorted(
-            path
-            for each in changes
-            if not any(_is_within(one, name) for one in _names(each) for name in excluded)
-            for path in _names(each)
-            if not any(_is_within(name, path) for name in excluded)
-        )
-    )
 
 
 def ask_for_choice(review: Review, conflicts: Sequence[Conflict]) -> Choice | None:
@@ -183,7 +141,7 @@ class _Chooser:
             show_diff(self._review.diff.only(lambda each: each == change), with_pager=False)
         else:
             show_hunk(hunk.path, hunk.content)
-        for name in _names(change):
+        for name in names_of(change):
             if name in self._conflicts:
                 echo(f"conflict: {self._conflicts[name]}")
         return () if hunk is None or hunk.replacement is not None else self._review.split(hunk)
@@ -259,14 +217,6 @@ def _find_name(argument: str, original: Path, paths: Sequence[str]) -> str:
     for path in (argument, os.path.relpath(absolute, original)):
         name = os.path.normpath(path)
         found = "" if name == "." else name
-        if any(_is_within(each, found) for each in paths):
+        if any(is_within(each, found) for each in paths):
             return found
     raise ValueError(f"Nothing was changed at {display_path(argument)!r}")
-
-
-def _is_within(path: str, place: str) -> bool:
-    return not place or f"{path}/".startswith(f"{place}/")
-
-
-def _names(change: Change) -> tuple[str, ...]:
-    return (change.path,) if change.source is None else (change.path, change.source)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.run.diff_view import describe_diff, show_diff
+from weakincentives.cli.run.changes import describe_diff, show_diff
 from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import open_timeline, print_problem, split_arguments
 from weakincentives.cli.terminal import echo

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import click
 
-from weakincentives.cli.run.diff_view import describe_diff
+from weakincentives.cli.run.changes import describe_diff
 from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import (
     StepArgument,

@@ -10,8 +10,8 @@ import click
 
 from weakincentives.cli import runs
 from weakincentives.cli.activity import show_activity
-from weakincentives.cli.run.recovery import compare_copy, without_parents
-from weakincentives.cli.run.result import EXIT_CONFLICT
+from weakincentives.cli.run.action import EXIT_CONFLICT
+from weakincentives.cli.run.workspace import compare_copy, without_parents
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.steps import (
     BY_USER,
