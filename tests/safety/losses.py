@@ -177,8 +177,8 @@ LOSSES = (
             "test_what_the_user_saved_during_a_command_that_ctrl_c_ends_can_be_had_back",
         ),
         "cli/run/job.py",
-        "            if paths:\n                self._displaced[",
-        "            if False:\n                self._displaced[",
+        "                if paths:\n                    found[",
+        "                if False:\n                    found[",
     ),
     Loss(
         15,

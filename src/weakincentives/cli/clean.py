@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -58,7 +58,6 @@ EXIT_FAILED, EXIT_NOT_REMOVED = 1, 3
 _KEPT = "apply interrupted"
 _HISTORY = "history of "
 _MAX_KEPT = 10
-
 
 Losses: TypeAlias = dict[status.Run, str]
 """Runs with what would be lost with each, in words; empty if it is proven to be nothing."""
@@ -167,15 +166,12 @@ class Item:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and never ask.")
 def command(
     *,
-    runs: tuple[str, ...],
-    older_than: str | None,
-    applied: bool,
-    everything: bool,
     histories: bool,
     cache: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
     """Remove finished runs, after asking.
 
@@ -183,17 +179,10 @@ def command(
     discarded, and the copy was not edited since. With RUN, removes those runs instead. A running
     run is never removed. A removed run cannot be undone, shown or continued.
     """
-    if applied and everything:
-        raise click.UsageError("--applied and --all exclude each other; use one")
-    if runs and (older_than or applied or everything):
-        raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
-    age = None
-    if older_than is not None:
-        age = timedelta(seconds=parse_value("--older-than", parse_duration, older_than))
-    selection = Selection(runs, age, applied, everything)
+    selection = _parse_selection(**wanted)
     chosen, kept = selection.runs()
     items = [
-        *(_find_histories(selection) if histories and not runs else ()),
+        *(_find_histories(selection) if histories and not selection.names else ()),
         *(_find_cache() if cache else ()),
     ]
     cleaner = Cleaner(chosen, kept, items)
@@ -209,6 +198,19 @@ def command(
         cleaner.print_result(code)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _parse_selection(
+    *, runs: tuple[str, ...], older_than: str | None, applied: bool, everything: bool
+) -> Selection:
+    if applied and everything:
+        raise click.UsageError("--applied and --all exclude each other; use one")
+    if runs and (older_than or applied or everything):
+        raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
+    age = None
+    if older_than is not None:
+        age = timedelta(seconds=parse_value("--older-than", parse_duration, older_than))
+    return Selection(runs, age, applied, everything)
 
 
 class Cleaner:
@@ -273,12 +275,11 @@ class Cleaner:
 
     def print_json(self) -> None:
         """Print what was or would be removed as one JSON object."""
-        files = [pick(each, "name", "size_bytes") for each in self._items]
         data = {
             "removed": self._done > 0,
             "runs": [{**status.run_facts(run), "lost": loss} for run, loss in self._runs.items()],
             "kept": [{**status.run_facts(run), "lost": loss} for run, loss in self._kept.items()],
-            "files": files,
+            "files": [pick(each, "name", "size_bytes") for each in self._items],
             "freed_bytes": self._freed,
             "errors": self._errors,
         }

@@ -282,10 +282,8 @@ def setting_options(*names: str) -> Callable[[F], F]:
             key, option = KEYS[name], option_name(name)
             if key.parse is _parse_flag:
                 option = f"{option}/{option_name(f'no_{name}')}"
-            add = click.option(
-                option, default=None, help=key.help, metavar=key.metavar, **key.attributes
-            )
-            command = add(command)
+            facts: dict[str, Any] = {"help": key.help, "metavar": key.metavar, **key.attributes}
+            command = click.option(option, default=None, **facts)(command)
         return command
 
     return decorate
@@ -318,7 +316,7 @@ def load_settings(
     given = dict(
         _read_default_files(workspace, user_file(environment))
         if named is None
-        else _read_named_file(named)
+        else _read_file(Path(named), is_named=True)
     )
     given |= _read_environment(environment)
     for key, value in options.items():
@@ -367,38 +365,22 @@ def _read_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Set
             yield key, Setting(parse_value(name, KEYS[key].parse, environment[name]), name)
 
 
-def _read_named_file(named: str) -> Iterator[tuple[str, Setting]]:
-    for key, value in _read_file(Path(named), is_named=True):
-        yield key, Setting(parse_value(f"{named}: {key}", KEYS[key].parse, value), named)
-
-
 def _read_default_files(workspace: Path | None, own: Path | None) -> Iterator[tuple[str, Setting]]:
     path = None if workspace is None else workspace / FILE_NAME
     if path is not None and (own is None or os.path.realpath(path) != str(own)):
-        for key, value in _read_file(path):
-            if KEYS[key].is_personal:
-                raise _workspace_error(path, key)
-            yield (
-                key,
-                Setting(
-                    parse_value(f"{path}: {key}", KEYS[key].parse, value),
-                    str(path),
-                    is_foreign=True,
-                ),
-            )
+        yield from _read_file(path, is_foreign=True)
     # under sudo the home may be unreadable: `os.path.exists` returns False, `Path.exists` raises
     if own is not None and os.path.exists(own):  # noqa: PTH110 # Path.exists raises there
-        for key, value in _read_file(own, is_own=True):
-            yield key, Setting(parse_value(f"{own}: {key}", KEYS[key].parse, value), str(own))
+        yield from _read_file(own)
 
 
 def _read_file(
-    path: Path, *, is_named: bool = False, is_own: bool = False
-) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of a file; a missing file is an error only if it was named."""
+    path: Path, *, is_named: bool = False, is_foreign: bool = False
+) -> Iterator[tuple[str, Setting]]:
+    """Yield the settings of a file; a missing file is an error only if it was named."""
     try:
         # a link in a workspace is not followed; one of the user's own is
-        data = read_regular(path, _MAX_FILE_BYTES, follow_links=is_named or is_own)
+        data = read_regular(path, _MAX_FILE_BYTES, follow_links=not is_foreign)
         table: dict[str, Any] = tomllib.loads(data.decode())
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not is_named:
@@ -412,7 +394,10 @@ def _read_file(
         raise ConfigError(f"{path}: run must be a table: {run!r}; write [run]")
     for key, value in {**table, **cast("dict[str, Any]", run)}.items():
         _check_key(key, path)
-        yield key, value
+        if is_foreign and KEYS[key].is_personal:
+            raise _workspace_error(path, key)
+        found = parse_value(f"{path}: {key}", KEYS[key].parse, value)
+        yield key, Setting(found, str(path), is_foreign=is_foreign)
 
 
 def _workspace_error(path: Path | str, key: str) -> ConfigError:

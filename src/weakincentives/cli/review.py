@@ -44,7 +44,6 @@ from weakincentives.contrib.review import (
     CopyError,
     Kept,
     Review,
-    WorkingCopy,
     open_copy,
 )
 from weakincentives.contrib.review import recover as recover_original
@@ -97,32 +96,34 @@ def command(
     if recover and not is_copy(place):
         _recover_without_copy(place, as_json=as_json)
         return
-    copy = _open_copy(place)
-    reply = None
-    with (
-        exclusive_lock(run_directory(copy.place)),
-        Review(copy) as review,
-        name_copy_on_error(copy.place, KeyboardInterrupt),
-    ):
+    with _open_review(place) as review:
         if undo or recover:
-            code = _revert(review, undo=undo, merge=action.merge, as_json=as_json)
+            code, reply = _revert(review, undo=undo, merge=action.merge, as_json=as_json), None
             review.refresh()
             note_changes(review)
         else:
             resolution = _resolve(review, action, as_json=as_json)
             code, reply = resolution.exit_code, resolution.reply
     if reply is not None:
-        echo(f"Continuing the run {place_id(copy.place)}")
-        code = _resume(str(copy.place), reply, RunRequest({}, Action()))
+        echo(f"Continuing the run {place_id(review.copy.place)}")
+        code = _resume(str(review.copy.place), reply, RunRequest({}, Action()))
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _open_copy(place: Path) -> WorkingCopy:
+@contextmanager
+def _open_review(place: Path) -> Generator[Review]:
+    """Review the changes in a copy, whose run is locked meanwhile."""
     try:
-        return open_copy(place)
+        copy = open_copy(place)
     except CopyError as error:
         raise click.ClickException(f"{error}; {LIST_HINT}") from error
+    with (
+        exclusive_lock(run_directory(copy.place)),
+        Review(copy) as review,
+        name_copy_on_error(copy.place, KeyboardInterrupt),
+    ):
+        yield review
 
 
 def _resolve(review: Review, action: Action, *, as_json: bool) -> Resolution:

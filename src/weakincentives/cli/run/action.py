@@ -3,7 +3,7 @@
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -17,6 +17,7 @@ from weakincentives.posix import display_path
 F = TypeVar("F", bound=Callable[..., Any])
 
 ActionKind: TypeAlias = Literal["apply", "commit", "branch", "patch", "discard", "keep", "ask"]
+_KINDS: tuple[ActionKind, ...] = ("apply", "commit", "branch", "patch", "discard")
 _APPLIES: frozenset[ActionKind] = frozenset({"apply", "commit"})
 _SELECTS: frozenset[ActionKind] = frozenset({"apply", "commit", "branch", "patch"})
 
@@ -82,35 +83,26 @@ def action_options(command: F) -> F:
     """Add `--apply` and the like to a command, which gets them as one `action`."""
 
     @functools.wraps(command)
-    def parse(
-        *arguments: Any,
-        apply: bool,
-        commit: bool,
-        branch: str | None,
-        patch: Path | None,
-        discard: bool,
-        only: tuple[str, ...],
-        skip: tuple[str, ...],
-        merge: bool,
-        **options: Any,
-    ) -> Any:
-        kinds: dict[ActionKind, bool] = {
-            "apply": apply and not commit,  # a commit applies them as well
-            "commit": commit,
-            "branch": branch is not None,
-            "patch": patch is not None,
-            "discard": discard,
-        }
-        action = Action(_choose_kind(kinds), patch, branch, only, skip, merge)
+    def parse(**options: Any) -> Any:
+        chosen: list[ActionKind] = [kind for kind in _KINDS if options[kind] not in (None, False)]
+        kind = _choose_kind(chosen)
+        given = {name: options.pop(name) for name in ("patch", "branch", "only", "skip", "merge")}
+        for name in ("apply", "commit", "discard"):
+            del options[name]
+        action = Action(kind, **given)
         _check(action, is_undo=bool(options.get("undo")))
-        if patch == STANDARD_OUTPUT and options.get("as_json"):
+        if action.patch == STANDARD_OUTPUT and options.get("as_json"):
             raise click.UsageError("--json and --patch - both use standard output; name a file")
-        return command(*arguments, action=action, **options)
+        return command(action=action, **options)
 
-    found: Any = parse
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
+    return add_options(parse, _OPTIONS)
+
+
+def add_options(command: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    """Return a command with options, which its help lists in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 _OPTIONS = (
@@ -152,10 +144,11 @@ _OPTIONS = (
 )
 
 
-def _choose_kind(kinds: Mapping[ActionKind, bool]) -> ActionKind:
-    chosen: list[ActionKind] = [kind for kind, is_given in kinds.items() if is_given]
+def _choose_kind(chosen: Sequence[ActionKind]) -> ActionKind:
+    if "commit" in chosen:  # it applies them as well
+        chosen = [each for each in chosen if each != "apply"]
     if len(chosen) > 1:
-        names = [f"--{each}" for each in kinds]
+        names = [f"--{each}" for each in _KINDS]
         raise click.UsageError(
             f"{', '.join(names[:-1])} and {names[-1]} exclude each other; use one"
         )

@@ -15,7 +15,7 @@ import click
 
 from weakincentives.cli.config import KEYS, load_settings, setting_options
 from weakincentives.cli.lazy import defer
-from weakincentives.cli.run.action import RunRequest, action_options, first_line
+from weakincentives.cli.run.action import RunRequest, action_options, add_options, first_line
 from weakincentives.cli.terminal import echo
 from weakincentives.posix import display_path
 
@@ -82,7 +82,6 @@ def run_options(command: F) -> F:
         request = RunRequest(given, **{name: options.pop(name) for name in names})
         return command(request=request, **options)
 
-    found: Any = parse
     options = (
         click.option(
             "--attach",
@@ -99,9 +98,7 @@ def run_options(command: F) -> F:
             "--verbose", is_flag=True, help="Print all the command output that the model gets."
         ),
     )
-    for option in reversed(options):
-        found = option(found)
-    return found
+    return add_options(parse, options)
 
 
 @click.command(cls=GroupedCommand, epilog=_EPILOG)

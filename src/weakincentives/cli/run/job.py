@@ -8,7 +8,6 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ _ADVICE: Mapping[type[BaseException], str] = {
 
 
 class Job:
-    """A model at work on the files of a working copy."""
+    """A model at work on the files of a working copy, from the messages to a result."""
 
     def __init__(
         self,
@@ -102,76 +101,60 @@ class Job:
         self._options = options
         self._start = start
         self._copy = start.copy
+        self._session = start.session
         self._adapter = adapter
         self._view = view
         self._cancellation = cancellation
-        self._session = start.session
-        if options.sandbox.hosts:
-            reducers = {NetworkConnection: append_all}
-            self._session.install(NetworkConnection, reducers=reducers, log=True)
-        self._sandbox: ShellSandbox | None = None
-        self._cache = open_cache(start.copy.original, os.environ)
-        self._digest_tokens: int | None = None
-        self._tests: list[TestRun] = []
-        self._progress: Progress = Progress(
+        self._progress = Progress(
             options.max_tokens,
             options.seconds,
             adapter.price,
             is_offline=options.sandbox.is_offline,
         )
-        self._reproducible: ReproducibleFiles | None = None
-        self._displaced: dict[int, tuple[str, ...]] = {}
-        self._rollbacks: list[RollbackResult] = []  # of commands in the call that runs
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
+        options, copy = self._options, self._copy
         with ExitStack() as stack:
-            filesystem = stack.enter_context(
+            files = stack.enter_context(
                 # no other process of ours changes the copy
-                HostFilesystem(
-                    self._copy.root,
-                    git_dir=self._copy.git_dir,
-                    exclusive=True,
-                    limits=POSIX_LIMITS,
-                )
+                HostFilesystem(copy.root, git_dir=copy.git_dir, exclusive=True, limits=POSIX_LIMITS)
             )
-            if not self._options.dump_all:
-                self._reproducible = ReproducibleFiles(filesystem)
+            left_out = None if options.dump_all else ReproducibleFiles(files)
+            cache = open_cache(copy.original, os.environ)
+            handlers: dict[type[Any], Handler] = {**repo_map_handlers(cache)}
             with self._view.show_activity(lambda: "preparing the workspace"):
-                section = self._create_section(filesystem, stack)
-            stack.callback(section.close)
-            prompt, self._digest_tokens = prepare_prompt(
-                section, filesystem, self._start, self._options, self._cache, self._view
+                sandbox = self._open_sandbox(files, handlers, stack)
+                section = self._create_section(files, handlers, stack)
+            prompt, digest_tokens = prepare_prompt(
+                section, files, self._start, options, cache, self._view
             )
-            with self._record(filesystem) as facts:
-                result = self._stop_background(self._evaluate(prompt))
-            left_out = () if self._reproducible is None else tuple(self._reproducible.paths)
-            result = replace(result, left_out=left_out, displaced=self._displaced, **facts)
-            return self._dump(result, filesystem)
-
-    def _stop_background(self, result: JobResult) -> JobResult:
-        if self._sandbox is None:
-            return result
-        stopped = stop_processes(self._sandbox)  # first, since it ends connections
-        traffic = tuple(count_traffic(self._session[NetworkConnection].all()))
-        return replace(result, stopped=stopped, traffic=traffic)
+            with self._record(files, left_out) as facts:
+                result = self._evaluate(prompt, sandbox)
+                if sandbox is not None:
+                    stopped = stop_processes(sandbox)  # first, since it ends connections
+                    traffic = count_traffic(self._session[NetworkConnection].all())
+                    facts.update(stopped=stopped, traffic=tuple(traffic))
+            names = () if left_out is None else tuple(left_out.paths)
+            result = replace(result, digest_tokens=digest_tokens, left_out=names, **facts)
+            return self._dump(result, files, left_out)
 
     @contextmanager
-    def _record(self, filesystem: HostFilesystem) -> Generator[dict[str, Any], None, None]:
+    def _record(
+        self, files: HostFilesystem, left_out: ReproducibleFiles | None
+    ) -> Generator[dict[str, Any], None, None]:
         """Record the steps of the run; if that fails, the run continues without it.
 
         The yielded dictionary gets what the result says about the recording.
         """
         facts: dict[str, Any] = {}
-        recorder, bus = None, self._session.bus
+        recorder = None
         with ExitStack() as stack:
             if self._options.steps is not None:
                 try:
-                    recorder = self._start_recording(self._options.steps, filesystem)
+                    recorder = self._start_recording(self._options.steps, files, left_out)
                     stack.callback(recorder.close)
-                    stack.callback(bus.subscribe(RollbackResult, self._add_rollback))
-                    note = partial(self._note_displaced, recorder, filesystem)
-                    stack.callback(bus.subscribe(ToolInvoked, note))
+                    facts["displaced"] = self._note_displaced(recorder, files, stack)
                 except (WinkError, OSError, ValueError) as error:
                     facts["timeline_error"] = _describe(error)
             yield facts
@@ -181,46 +164,55 @@ class Job:
                 facts.update(timeline=recorder.path, last_step=recorder.last)
             facts["saved"] = recorder.saved
 
-    def _add_rollback(self, result: RollbackResult) -> None:
-        """Note a rollback, to name its paths in the report."""
-        self._rollbacks.append(result)
-        result.is_reported = True
-
     def _note_displaced(
-        self, recorder: SessionRecorder, files: HostFilesystem, _: ToolInvoked
-    ) -> None:
-        """Note what rollbacks of commands displaced in a call; wink undo restores it.
+        self, recorder: SessionRecorder, files: HostFilesystem, stack: ExitStack
+    ) -> dict[int, tuple[str, ...]]:
+        """Return the paths that rollbacks of commands displace, by step; wink undo restores them.
 
         It may be what the user saved while the command ran. The states before and after the
         rollback are in the snapshot store of the copy.
         """
-        for each in self._rollbacks:
-            before, now = each.before, each.after
-            if before is None or now is None:
-                continue
-            paths = changed_paths(files.view(before), files.view(now))
-            if paths:
-                self._displaced[recorder.last] = paths
-                known = read_record(self._copy.place).displaced
-                displaced = {**known, recorder.last: (before, now)}
-                update_run(self._copy.place, displaced=displaced)
-        self._rollbacks.clear()
+        found: dict[int, tuple[str, ...]] = {}
+        rollbacks: list[RollbackResult] = []  # of commands in the call that runs
 
-    def _start_recording(self, path: Path, filesystem: HostFilesystem) -> SessionRecorder:
+        def add(result: RollbackResult) -> None:
+            rollbacks.append(result)
+            result.is_reported = True  # the report names its paths
+
+        def note(_: ToolInvoked) -> None:
+            for each in rollbacks:
+                before, now = each.before, each.after
+                if before is None or now is None:
+                    continue
+                paths = changed_paths(files.view(before), files.view(now))
+                if paths:
+                    found[recorder.last] = paths
+                    known = read_record(self._copy.place).displaced
+                    displaced = {**known, recorder.last: (before, now)}
+                    update_run(self._copy.place, displaced=displaced)
+            rollbacks.clear()
+
+        stack.callback(self._session.bus.subscribe(RollbackResult, add))
+        stack.callback(self._session.bus.subscribe(ToolInvoked, note))
+        return found
+
+    def _start_recording(
+        self, path: Path, files: HostFilesystem, left_out: ReproducibleFiles | None
+    ) -> SessionRecorder:
         start = self._start
         return SessionRecorder(
             self._session,
             path,
-            filesystem,
+            files,
             title=start.title,
             at=start.step,
             branch=start.branch,
             # the paths are noted while the files are read, before the details are written
             details={
                 "run": self._describe_run(),
-                "left_out": [] if self._reproducible is None else self._reproducible.paths,
+                "left_out": [] if left_out is None else left_out.paths,
             },
-            leave_out=self._reproducible,
+            leave_out=left_out,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
             base=self._copy.base if start.is_new else None,
             wait=False,  # the model can be asked meanwhile
@@ -247,57 +239,86 @@ class Job:
             **options.origin,
         }
 
-    def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
-        extra_handlers: dict[type[Any], Handler] = {**repo_map_handlers(self._cache)}
-        sandbox = None
-        if self._options.sandbox.name is not None:
-            name, original = self._options.sandbox.name, self._copy.original
-            made = create_sandbox(
+    def _open_sandbox(
+        self, files: HostFilesystem, handlers: dict[type[Any], Handler], stack: ExitStack
+    ) -> ShellSandbox | None:
+        """Return the sandbox of the commands, and add their handlers."""
+        name, hosts = self._options.sandbox.name, self._options.sandbox.hosts
+        if name is None:
+            return None
+        if hosts:
+            reducers = {NetworkConnection: append_all}
+            self._session.install(NetworkConnection, reducers=reducers, log=True)
+        sandbox = stack.enter_context(
+            create_sandbox(
                 name,
-                filesystem,
+                files,
                 env=self._options.env,
-                original=original,
-                allow_hosts=self._options.sandbox.hosts,
+                original=self._copy.original,
+                allow_hosts=hosts,
                 on_connection=self._session.dispatch,
             )
-            sandbox = stack.enter_context(made)
-            # cancellation must not wait for a long-running command
-            stack.callback(self._cancellation.subscribe(sandbox.close))
-            seconds = self._options.command_seconds
-            limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
-            handlers = shell_handlers(sandbox, limits=limits, on_output=self._progress.on_output)
-            extra_handlers.update(handlers)
-            self._sandbox = sandbox
+        )
+        # cancellation must not wait for a long-running command
+        stack.callback(self._cancellation.subscribe(sandbox.close))
+        seconds = self._options.command_seconds
+        limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
+        on_output = self._progress.on_output
+        handlers.update(shell_handlers(sandbox, limits=limits, on_output=on_output))
+        return sandbox
+
+    def _create_section(
+        self, files: HostFilesystem, handlers: dict[type[Any], Handler], stack: ExitStack
+    ) -> FilesystemSection:
         if self._options.engine is not None:
             engine = create_engine(self._options.engine)
             stack.callback(engine.close)
-            extra_handlers.update(evaluation_handlers(engine))
-        return FilesystemSection(
-            filesystem=filesystem,
+            handlers.update(evaluation_handlers(engine))
+        section = FilesystemSection(
+            filesystem=files,
             session=self._session,
             dialect=self._options.dialect,
             ascii_paths=False,
-            extra_handlers=extra_handlers,
+            extra_handlers=handlers,
             projected_files="changed",  # of a project that may be large, the model changes little
         )
+        stack.callback(section.close)
+        return section
 
-    def _evaluate(self, prompt: Prompt[None]) -> JobResult:
+    def _evaluate(self, prompt: Prompt[None], sandbox: ShellSandbox | None) -> JobResult:
         progress = self._progress
         progress.start()
         error: BaseException | None = None
         response: PromptResponse[Any] | None = None
+        tests: list[TestRun] = []
         with (
             cancel_on_signals(self._cancellation.cancel) as signals,
             self._view.observe(self._session, progress),
         ):
             try:
-                response = self._work(prompt)
+                response = self._work(prompt, sandbox, tests)
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)
-        first_signal = signals[0] if signals else None
-        return self._create_result(response, error, first_signal, progress.elapsed())
+        is_cancelled = self._cancellation.is_cancelled and error is not None
+        return JobResult(
+            status="done" if error is None else "cancelled" if is_cancelled else "failed",
+            answer="" if response is None else response.text,
+            error=None if error is None else _describe(error),
+            advice=next((_ADVICE[kind] for kind in _ADVICE if isinstance(error, kind)), None),
+            signal=signals[0] if signals else None,
+            steps=0 if response is None else response.steps,
+            tool_calls=0 if response is None else len(response.tool_results),
+            usage=TokenUsage() if response is None else response.usage,
+            seconds=progress.elapsed(),
+            cost=None if self._adapter.price is None else progress.cost,
+            session_id=str(self._session.session_id),
+            messages=tuple(self._messages()) if response is None else response.messages,
+            tests=tuple(tests),
+        )
 
-    def _work(self, prompt: Prompt[None]) -> PromptResponse[Any]:
+    def _work(
+        self, prompt: Prompt[None], sandbox: ShellSandbox | None, tests: list[TestRun]
+    ) -> PromptResponse[Any]:
         """Let the model work until it answers and the tests pass; limits are for all rounds."""
         options = self._options
         deadline = None if options.seconds is None else Deadline.after(options.seconds)
@@ -317,7 +338,11 @@ class Job:
             return check_answer(response)
 
         def run_tests(test: TestCommand) -> TestRun:
-            return self._run_tests(test, deadline)
+            found = self._run_tests(test, sandbox, deadline)
+            tests.append(found)
+            self._session.bus.publish(found.event)
+            show_test(self._view, found, len(tests) - 1)
+            return found
 
         return ask_until_tests_pass(
             ask,
@@ -327,22 +352,20 @@ class Job:
             max_steps=options.model_options.max_steps,
         )
 
-    def _run_tests(self, test: TestCommand, deadline: Deadline | None) -> TestRun:
+    def _run_tests(
+        self, test: TestCommand, sandbox: ShellSandbox | None, deadline: Deadline | None
+    ) -> TestRun:
         seconds = self._options.command_seconds
         if deadline is not None:
             deadline.check("Test command")
             seconds = min(seconds, deadline.remaining().total_seconds())
-        if self._sandbox is None:
+        if sandbox is None:
             raise SandboxUnavailableError("The test command needs a sandbox")
         self._progress.on_activity(f"running the tests: {test.line}")
         try:
-            found = test.run(self._sandbox, seconds, self._progress.on_output)
+            return test.run(sandbox, seconds, self._progress.on_output)
         finally:  # it is the cancellation that closes the sandbox
             self._cancellation.check("Test command")
-        self._tests.append(found)
-        self._session.bus.publish(found.event)
-        show_test(self._view, found, len(self._tests) - 1)
-        return found
 
     def _messages(self) -> Sequence[Message]:
         messages = self._start.messages
@@ -350,42 +373,19 @@ class Job:
             messages = (UserMessage(self._options.task),)
         return add_attachments(messages, self._options.attachments)
 
-    def _create_result(
-        self,
-        response: PromptResponse[Any] | None,
-        error: BaseException | None,
-        signal_number: int | None,
-        seconds: float,
+    def _dump(
+        self, result: JobResult, files: HostFilesystem, left_out: ReproducibleFiles | None
     ) -> JobResult:
-        is_cancelled = self._cancellation.is_cancelled and error is not None
-        return JobResult(
-            status="done" if error is None else "cancelled" if is_cancelled else "failed",
-            answer="" if response is None else response.text,
-            error=None if error is None else _describe(error),
-            advice=next((_ADVICE[kind] for kind in _ADVICE if isinstance(error, kind)), None),
-            signal=signal_number,
-            steps=0 if response is None else response.steps,
-            tool_calls=0 if response is None else len(response.tool_results),
-            usage=TokenUsage() if response is None else response.usage,
-            seconds=seconds,
-            cost=None if self._adapter.price is None else self._progress.cost,
-            session_id=str(self._session.session_id),
-            messages=tuple(self._messages()) if response is None else response.messages,
-            digest_tokens=self._digest_tokens,
-            tests=tuple(self._tests),
-        )
-
-    def _dump(self, result: JobResult, filesystem: HostFilesystem) -> JobResult:
         """Write the dump; if that fails, the user must not lose the changes."""
-        directory, left_out = self._options.dump, self._reproducible
+        directory = self._options.dump
         if directory is None:
             return result
         try:
             with self._view.show_activity(lambda: "writing the dump"):
-                filesystem.invalidate()  # a person may have edited the copy
+                files.invalidate()  # a person may have edited the copy
                 # a snapshot also has the files that their owner cannot read
-                files = filesystem.view(filesystem.snapshot(tag="dumped state"))
-                state = files if left_out is None else SourceFilesystem(files, left_out)
+                now = files.view(files.snapshot(tag="dumped state"))
+                state = now if left_out is None else SourceFilesystem(now, left_out)
                 return replace(result, dump=dump_session_tree(self._session, directory, state))
         except (WinkError, OSError, ValueError) as error:
             return replace(result, dump_error=_describe(error))

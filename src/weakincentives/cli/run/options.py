@@ -390,7 +390,9 @@ def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ..
     return (*messages, UserMessage(text))
 
 
-def resolve_options(task: str, settings: Settings, original: Path) -> JobOptions:
+def resolve_options(
+    task: str, settings: Settings, original: Path, attachments: Sequence[Attachment]
+) -> JobOptions:
     """Return the options of a run in its settings, but for the dialect, which the model decides.
 
     Raises:
@@ -399,6 +401,7 @@ def resolve_options(task: str, settings: Settings, original: Path) -> JobOptions
     sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
     return JobOptions(
         task,
+        attachments=tuple(attachments),
         sandbox=sandbox,
         engine=resolve_engine(settings["evaluate"]),
         max_tokens=settings["max_tokens"],

@@ -169,12 +169,8 @@ def ask_until_tests_pass(
 ) -> PromptResponse[Any]:
     """Let a model work until it answers and the tests pass; return what was done in all rounds.
 
-    Args:
-        ask: Lets the model work until it answers, with a conversation and a limit of steps.
-        messages: The conversation so far.
-        test: The test command; None without one.
-        run_tests: Runs it.
-        max_steps: Limit of the steps of all rounds.
+    `ask` lets the model work until it answers, with a conversation and a limit of steps; those of
+    all rounds are at most `max_steps`.
 
     Raises:
         TestsFailedError: The tests still fail after the last round.

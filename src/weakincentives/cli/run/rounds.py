@@ -24,12 +24,14 @@ from weakincentives.cli.run.model import choose_dialect, load_model
 from weakincentives.cli.run.options import (
     STANDARD_INPUT,
     Attachment,
+    JobOptions,
     Start,
     add_instruction,
     load_attachments,
     resolve_options,
 )
-from weakincentives.cli.run.report import Report, print_start
+from weakincentives.cli.run.report import Ending, Report, print_start
+from weakincentives.cli.run.result import JobResult
 from weakincentives.cli.run.resume import EarlierRun
 from weakincentives.cli.run.view import JsonView, LinesView, View
 from weakincentives.cli.run.workspace import (
@@ -74,16 +76,8 @@ def start_run(
                 raise
             yield Start(copy, session)
 
-    return _execute(
-        settings,
-        _read_task(task),
-        begin,
-        original=original,
-        request=request,
-        is_announced=request.is_announced,
-        is_recorded=is_recorded,
-        attachments=attachments,
-    )
+    options = resolve_options(_read_task(task), settings, original, attachments)
+    return _execute(settings, options, begin, original, request, is_recorded=is_recorded)
 
 
 def continue_last(instruction: str | None, workspace: Path, request: RunRequest) -> int:
@@ -134,72 +128,66 @@ def _continue_run(
             yield start
 
     settings = run.load_settings(original, config=request.config, options=request.settings)
-    return _execute(
-        settings,
-        task,
-        begin,
-        original=original,
-        request=request,
-        attachments=attachments,
-    )
+    options = resolve_options(task, settings, original, attachments)
+    return _execute(settings, options, begin, original, request)
 
 
 def _execute(
     settings: Settings,
-    task: str,
+    options: JobOptions,
     begin: _Begin,
-    *,
     original: Path,
     request: RunRequest,
-    is_announced: bool = False,
+    *,
     is_recorded: bool = True,
-    attachments: Sequence[Attachment] = (),
 ) -> int:
-    """Let a model work in a copy of `original`, as `begin` returns it; return the exit code.
+    """Let a model work in a copy of `original`; return the exit code.
 
-    Replies of the user are further rounds in the same copy, session and conversation. Time,
-    tokens and steps are counted again in each.
+    Replies of the user are further rounds, in which time, tokens and steps are counted again.
     """
     _check_repository(request.action, original)
     cancellation = CancellationToken()
-    view = _create_view(cancellation, request)
-    options = resolve_options(task, settings, original)
-    limits = options.model_options
+    view, limits = _create_view(cancellation, request), options.model_options
     with load_model(settings, os.environ, limits, request.record) as model, ExitStack() as stack:
         with disable_echo():
             start = stack.enter_context(begin(view, model))
             copy, adapter = start.copy, model.result()
-            dialect = choose_dialect(settings, adapter)
-            options = replace(options, dialect=dialect, attachments=tuple(attachments))
+            options = replace(options, dialect=choose_dialect(settings, adapter))
             if is_recorded:
                 options = replace(options, steps=runs.steps_path(runs.run_directory(copy.place)))
             stack.enter_context(name_copy_on_error(copy.place))
+            is_announced = request.is_announced and start.is_new
             print_start(view, copy, adapter, options, is_announced=is_announced)
         report = Report(view, copy, is_silent=request.as_json)
         while True:
             job = Job(options, start, adapter, view=view, cancellation=cancellation)
             with disable_echo():
-                model = f"{adapter.name}:{adapter.model}"
-                runs.begin_run(copy.place, task=options.task, model=model, since=start.since)
+                name = f"{adapter.name}:{adapter.model}"
+                runs.begin_run(copy.place, task=options.task, model=name, since=start.since)
                 result = job.run()
                 runs.update_run(copy.place, status=result.status, answer=result.answer)
             ending = report.finish(result, request.action, start.since)
             if ending.reply is None:
                 return ending.exit_code
-            assert ending.state is not None
-            with open_files(copy) as files:
-                state = compare_copy(files, files.view(ending.state))
+            start = _start_round(start, result, ending)
             options = replace(options, task=ending.reply, attachments=())
-            text = "\n\n".join(filter(None, (ending.reply, state.note)))
-            start = Start(
-                copy,
-                start.session,
-                add_instruction(result.messages, text),
-                result.last_step,
-                instruction=text,
-                since=state.snapshot,
-            )
             cancellation = CancellationToken()
+
+
+def _start_round(last: Start, result: JobResult, ending: Ending) -> Start:
+    """Return how the next round begins, with the user's reply and what changed since it."""
+    assert ending.state is not None
+    with open_files(last.copy) as files:
+        state = compare_copy(files, files.view(ending.state))
+    text = "\n\n".join(filter(None, (ending.reply, state.note)))
+    return Start(
+        last.copy,
+        last.session,
+        add_instruction(result.messages, text),
+        result.last_step,
+        instruction=text,
+        since=state.snapshot,
+    )
 
 
 def _read_task(argument: str) -> str:
