@@ -55,8 +55,6 @@ from weakincentives.posix import display_path
 
 _COMMITS = frozenset({"commit", "branch"})
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
-_REPLY_HINT = "Your reply (empty: none): "
-_REPLY_OR_END = "Your reply (empty: end): "
 _MAX_NAMED = 5
 
 
@@ -160,7 +158,7 @@ class Decision:
     def _resolve_empty(self, action: Action) -> Resolution:
         """End a review without offered changes; withheld changes are not discarded unasked."""
         facts = describe_changes(self._review, ())
-        self._print_withheld_changes()
+        self._print(*withheld_lines(self._review))
         is_empty = all(is_git_index(each.path) for each in self._review.withheld)
         has_applied = bool(self._review.applied)
         if action.kind == "apply" and has_applied:
@@ -192,7 +190,7 @@ class Decision:
         # at the end of a run standard output is for the answer, unless a person looks at it
         if with_diff and (is_terminal(sys.stdout) or not self._is_end):
             show_diff(self._review.diff)
-        self._print_withheld_changes()
+        self._print(*withheld_lines(self._review))
         self._print_conflicts(conflicts)
 
     def _ask(self) -> Outcome:
@@ -215,13 +213,15 @@ class Decision:
         chosen = self._part_without(conflicts)
         applied = self._review.applied and self._choice is not None and not chosen
         commit = f"[c]ommit{self._scope(conflicts)}" if chosen else ""
+        merge = f"[m]erge{'' if self._choice else ' and apply'}{self._scope(left)}"
+        patch = f"save{self._scope(())} as [p]atch"
         options = {
             "apply": f"[a]pply{self._scope(conflicts)}" if chosen else "",
-            "merge": self._merge_option(left) if len(left) < len(conflicts) else "",
+            "merge": merge if len(left) < len(conflicts) else "",
             "some": "[s]ome of it" if self._choice is None else "[s]ome of it, chosen again",
             "commit": ("[c]ommit what was applied" if applied else commit) * has_repository,
             "reply": "[r]eply" if self._can_reply else "",
-            "patch": "" if self._choice is not None and not self._choice else self._patch_option(),
+            "patch": "" if self._choice is not None and not self._choice else patch,
             "view": "[v]iew again",
             "keep": "[k]eep for later",
             "discard": "[d]iscard",
@@ -233,12 +233,6 @@ class Decision:
         if self._choice is None:
             return f" all but {len(left)} in conflict" if left else ""
         return " what you chose" + (f" but {len(left)} in conflict" if left else "")
-
-    def _merge_option(self, left: Sequence[Conflict]) -> str:
-        return f"[m]erge{'' if self._choice else ' and apply'}{self._scope(left)}"
-
-    def _patch_option(self) -> str:
-        return f"save{self._scope(())} as [p]atch"
 
     def _part_without(self, left: Sequence[Conflict]) -> Choice:
         """Return what the user chose, by default everything, without these conflicts."""
@@ -279,7 +273,7 @@ class Decision:
         return self._execute(Action("patch", Path(name).expanduser()), self._choice)
 
     def _read_reply(self) -> Outcome | None:
-        self._reply = read_text(_REPLY_HINT) or None
+        self._reply = read_text("Your reply (empty: none): ") or None
         return None if self._reply is None else "reply"
 
     def _choose_some(self) -> Outcome | None:
@@ -311,8 +305,7 @@ class Decision:
 
     def _commit_chosen(self, left: Sequence[Conflict]) -> Outcome | None:
         """Commit all but what is `left`, which the user has to confirm."""
-        for each in left:
-            self._print(f"not in the commit: {each}")
+        self._print(*(f"not in the commit: {each}" for each in left))
         if left and prompt("Commit the rest? [y,n]").lower()[:1] != "y":
             self._print("Nothing was committed.")
             return None
@@ -321,7 +314,7 @@ class Decision:
     def _ask_for_reply(self) -> str | None:
         """Return what the user tells the model; None if that is nothing."""
         try:
-            return read_text(_REPLY_OR_END) or None
+            return read_text("Your reply (empty: end): ") or None
         except click.Abort:
             self._print("")
             return None
@@ -420,8 +413,7 @@ class Decision:
 
     def _print_commit(self, made: Committed, *, is_new_branch: bool) -> None:
         self._facts |= describe_commit(made)
-        for line in commit_lines(made, is_new_branch=is_new_branch):
-            self._print(line)
+        self._print(*commit_lines(made, is_new_branch=is_new_branch))
 
     def _print_apply_result(self, applied: Applied) -> None:
         self._facts["applied"] = list(applied.paths)
@@ -431,8 +423,7 @@ class Decision:
             self._print(f"Applied to {original}: {describe_applied(applied)}.")
         else:
             self._print(self._nothing_to_apply())
-        for path in applied.merged:
-            self._print(f"merged: {display_path(path)}")
+        self._print(*(f"merged: {display_path(path)}" for path in applied.merged))
         self._print_kept_paths(applied.kept)
         self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
 
@@ -455,8 +446,7 @@ class Decision:
         if not omitted:
             self._remove_unused()
             return "patched"
-        for line in omitted:
-            self._print(line)
+        self._print(*omitted)
         self._keep("The copy is kept, because the patch leaves something out.")
         return "patched-partly"
 
@@ -501,31 +491,23 @@ class Decision:
 
     def _print_conflict_commands(self, conflicts: Sequence[Conflict], action: Action) -> None:
         """Print what can be done about conflicts."""
-        for line in comparison_lines(self._review, conflicts):
-            self._print(line)
+        self._print(*comparison_lines(self._review, conflicts))
         self._print_commands(conflict_commands(self._review, conflicts, action.kind))
 
     def _print_commands(self, commands: dict[str, str]) -> None:
-        for option, use in commands.items():
-            self._print(f"  {self._command(option)}  {use}")
+        self._print(*(f"  {self._command(option)}  {use}" for option, use in commands.items()))
 
     def _command(self, option: str) -> str:
         return f"wink review {shlex.quote(place_id(self._review.copy.place))} {option}"
 
-    def _print_withheld_changes(self) -> None:
-        for line in withheld_lines(self._review):
-            self._print(line)
-
     def _print_conflicts(self, conflicts: Sequence[Conflict]) -> None:
         self._reported |= frozenset(conflicts)
-        for each in conflicts:
-            self._print(f"conflict: {each}")
+        self._print(*(f"conflict: {each}" for each in conflicts))
 
     def _print_kept_paths(self, kept: Sequence[Kept]) -> None:
         if kept:
             self._facts["kept"] = describe_kept_paths(kept)
-        for each in kept:
-            self._print(f"kept: {each}")
+        self._print(*(f"kept: {each}" for each in kept))
 
     def _print_error(self, error: BaseException) -> None:
         self._print(f"wink: {describe_error(error)}")
@@ -533,9 +515,9 @@ class Decision:
 
     def _print_notes(self, error: BaseException) -> None:
         """Print what a rollback left alone; the error itself does not say it."""
-        for note in getattr(error, "__notes__", ()):
-            self._print(f"kept: {note}")
+        self._print(*(f"kept: {note}" for note in getattr(error, "__notes__", ())))
 
-    def _print(self, line: str) -> None:
+    def _print(self, *lines: str) -> None:
         if not self._is_silent:
-            echo(line)
+            for line in lines:
+                echo(line)

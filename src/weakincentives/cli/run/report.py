@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from weakincentives.adapters import ProviderAdapter
@@ -24,7 +24,7 @@ from weakincentives.cli.run.action import (
 from weakincentives.cli.run.changes import show_diff
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.options import JobOptions
-from weakincentives.cli.run.result import JobResult, describe_traffic, traffic_facts
+from weakincentives.cli.run.result import JobResult, describe_traffic
 from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
@@ -62,13 +62,14 @@ def print_start(
     is_announced: bool,
 ) -> None:
     """Print what is about to run, and where, unless the first line said it already."""
+    model = f"{adapter.name}:{adapter.model}"
     facts = {
         **pick(options, "task", "dialect", "max_tokens"),
         **pick(options.model_options, "effort", "temperature"),
         "attachments": [each.name for each in options.attachments],
         "workspace": str(copy.original),
         "copy": str(copy.place),
-        "model": f"{adapter.name}:{adapter.model}",
+        "model": model,
         "sandbox": options.sandbox.name or NO_SANDBOX,
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
@@ -82,8 +83,7 @@ def print_start(
         "outward_links": list(copy.external_links),
         "warnings": list(copy_warnings(copy, options.sandbox.name)),
     }
-    name = f"{adapter.name}:{adapter.model}"
-    first = first_line(name, copy.original, options.seconds, options.model_variable)
+    first = first_line(model, copy.original, options.seconds, options.model_variable)
     lines = [*([] if is_announced else [first]), *_start_lines(copy, options)]
     view.emit("started", facts, escape_controls("\n".join(lines)))
 
@@ -104,7 +104,7 @@ def _start_lines(copy: WorkingCopy, options: JobOptions) -> Iterator[str]:
         yield f"  warning: {warning}"
     if copy.external_links and options.sandbox.name == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
-        yield (f"  links to outside the copy: {display_paths(copy.external_links, _MAX_NAMES)}")
+        yield f"  links to outside the copy: {display_paths(copy.external_links, _MAX_NAMES)}"
 
 
 def _describe_variables(names: Sequence[str]) -> str:
@@ -175,10 +175,7 @@ class Report:
     ) -> Ending:
         """Print how the run ended, and resolve the changes; the user may reply instead.
 
-        Args:
-            result: How it ended.
-            action: What to do with the changes.
-            since: The files when this round began; None in the first.
+        `since` are the files when this round began; None in the first.
         """
         self._print_result(result, action)
         with Review(self._copy) as review:
@@ -189,18 +186,19 @@ class Report:
             wanted, action = action, self._choose_action(result, action)
             if since is not None and not self._is_silent and can_ask():
                 self._show_round(review, since)
-            # a run that failed before it changed anything is not worth a question
-            can_reply = result.status != "failed" or has_changes
             decision = Decision(
                 review,
                 is_silent=self._is_silent,
-                can_reply=can_reply,
+                # a run that failed before it changed anything is not worth a question
+                can_reply=result.status != "failed" or has_changes,
                 wanted=wanted,
                 is_kept=bool(result.displaced or result.saved or result.timeline_error),
             )
             resolution = decision.resolve(action)
             state = None if resolution.reply is None else review.state
-        code = _exit_code(result, resolution)
+        code = resolution.exit_code
+        if result.status != "done":
+            code = EXIT_FAILED if result.signal is None else EXIT_SIGNAL_BASE + result.signal
         if resolution.reply is None:
             self._view.emit("finished", self._describe(result, resolution, action, code))
         return Ending(code, resolution.reply, state)
@@ -208,7 +206,8 @@ class Report:
     def _choose_action(self, result: JobResult, action: Action) -> Action:
         """Return what to do with the changes; those of a run that failed are not applied."""
         if result.status != "done" and action.kind in _APPLIED:
-            fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
+            has_failed = bool(result.tests) and not result.tests[-1].passed
+            fact = "The tests fail" if has_failed else "The run did not finish"
             self._print(f"{fact}; nothing was applied.")
             return Action("keep")
         if result.signal in _TERMINATION and action.kind == "ask":
@@ -229,13 +228,15 @@ class Report:
         if result.answer.strip() and not self._is_silent:
             self._print_answer(result, action)
         self._print(wrap_words(" · ".join(self._summarize(result))))
-        for command in result.stopped:
-            self._print(f"Stopped in the background: {shorten(command, _MAX_COMMAND)}")
-        self._print_files(result)
+        for line in self._file_lines(result):
+            self._print(line)
 
     def _summarize(self, result: JobResult) -> Iterator[str]:
         """Yield what a line says about a round, and where there is more."""
-        yield ", ".join(_totals(result))
+        calls, tokens = format_count(result.tool_calls, "tool call"), format_tokens(result.usage)
+        totals = [format_count(result.steps, "step"), calls, tokens]
+        totals += [format_cost(result.cost)] if result.cost else []
+        yield ", ".join((*totals, format_duration(result.seconds * 1000)))
         if result.tests and result.error is None:
             yield f"tests: {result.tests[-1]}"
         if result.traffic:
@@ -261,22 +262,25 @@ class Report:
         elif not self._view.shows_text:
             self._print(f"\n{result.answer.strip()}\n")
 
-    def _print_files(self, result: JobResult) -> None:
+    def _file_lines(self, result: JobResult) -> Iterator[str]:
+        """Yield what ended with the run, and which files are where."""
+        for command in result.stopped:
+            yield f"Stopped in the background: {shorten(command, _MAX_COMMAND)}"
         if result.dump is not None:
-            self._print(f"Session dump: {shorten_home(result.dump)}")
+            yield f"Session dump: {shorten_home(result.dump)}"
         if result.dump_error is not None:
-            self._print(f"wink: the dump could not be written: {result.dump_error}")
+            yield f"wink: the dump could not be written: {result.dump_error}"
         if result.timeline_error is not None:
-            self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
-        name = shlex.quote(place_id(self._copy.place))
+            yield f"wink: the steps are not all recorded: {result.timeline_error}"
         if result.left_out and result.dump is not None:
             names = display_paths(sorted(result.left_out), _MAX_LEFT_OUT)
-            self._print(f"  skipped (reproducible): {names} (--dump-all)")
+            yield f"  skipped (reproducible): {names} (--dump-all)"
+        name = shlex.quote(place_id(self._copy.place))
         facts = ("Rolled back with the command of", "Saved by you, and replaced in")
         for fact, found in zip(facts, (result.displaced, result.saved), strict=True):
             for step, paths in found.items():
-                self._print(f"{fact} step {step}: {display_paths(paths)}")
-                self._print(f"  to get one back: wink undo {name} {step} --only PATH")
+                yield f"{fact} step {step}: {display_paths(paths)}"
+                yield f"  to get one back: wink undo {name} {step} --only PATH"
 
     def _describe(
         self, result: JobResult, resolution: Resolution, action: Action, code: int
@@ -291,13 +295,13 @@ class Report:
             "test_passed": result.tests[-1].passed if result.tests else None,
             "test_runs": len(result.tests),
             "seconds": round(result.seconds, 3),
-            "network": traffic_facts(result.traffic),
-            "dump": None if result.dump is None else str(result.dump),
+            "network": list(map(asdict, result.traffic)),
+            "dump": result.dump,
             **{
                 name: [{"step": step, "paths": list(paths)} for step, paths in found.items()]
                 for name, found in (("displaced", result.displaced), ("saved", result.saved))
             },
-            "timeline": None if result.timeline is None else str(result.timeline),
+            "timeline": result.timeline,
             "workspace": str(self._copy.original),
             "copy": None if resolution.outcome in _COPY_REMOVED else str(self._copy.place),
             "patch": str(action.patch) if resolution.outcome in _PATCHED else None,
@@ -307,10 +311,6 @@ class Report:
     def _print(self, text: str) -> None:
         if not self._is_silent:
             echo(text)
-
-
-def _tests_fail(result: JobResult) -> bool:
-    return bool(result.tests) and not result.tests[-1].passed
 
 
 def print_answer(text: str) -> None:
@@ -323,18 +323,3 @@ def print_answer(text: str) -> None:
     console = create_console(sys.stdout)
     console.print()
     console.print(SafeMarkdown(text))
-
-
-def _totals(result: JobResult) -> Iterator[str]:
-    yield format_count(result.steps, "step")
-    yield format_count(result.tool_calls, "tool call")
-    yield format_tokens(result.usage)
-    if result.cost:
-        yield format_cost(result.cost)
-    yield format_duration(result.seconds * 1000)
-
-
-def _exit_code(result: JobResult, resolution: Resolution) -> int:
-    if result.status == "done":
-        return resolution.exit_code
-    return EXIT_FAILED if result.signal is None else EXIT_SIGNAL_BASE + result.signal

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -236,20 +236,16 @@ class HostTraffic:
     bytes_sent: int = 0
     bytes_received: int = 0
 
-    def add(self, connection: NetworkConnection) -> None:
-        """Count a connection."""
-        self.connections += connection.allowed
-        self.refused += not connection.allowed
-        self.bytes_sent += connection.bytes_sent
-        self.bytes_received += connection.bytes_received
-
 
 def count_traffic(connections: Iterable[NetworkConnection]) -> list[HostTraffic]:
     """Return the traffic of each host, in the order of the first connections."""
     found: dict[tuple[str, int], HostTraffic] = {}
     for each in connections:
         traffic = found.setdefault((each.host, each.port), HostTraffic(each.host, each.port))
-        traffic.add(each)
+        traffic.connections += each.allowed
+        traffic.refused += not each.allowed
+        traffic.bytes_sent += each.bytes_sent
+        traffic.bytes_received += each.bytes_received
     return list(found.values())
 
 
@@ -266,11 +262,6 @@ def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
     parts = [display_paths(made, _MAX_HOSTS)] if made else []
     parts += [f"refused: {display_paths(refused, _MAX_HOSTS)}"] if refused else []
     return f"network: {'; '.join(parts)}" if parts else ""
-
-
-def traffic_facts(traffic: Sequence[HostTraffic]) -> list[dict[str, object]]:
-    """Return the traffic as data."""
-    return [asdict(each) for each in traffic]
 
 
 def describe_host(host: str, port: int) -> str:
