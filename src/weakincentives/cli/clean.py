@@ -44,7 +44,7 @@ from weakincentives.contrib.review import (
     WorkingCopy,
     open_copy,
 )
-from weakincentives.contrib.review.records import open_files, read_record, workspace_path
+from weakincentives.contrib.review.records import RunRecord, open_files, read_record, workspace_path
 from weakincentives.contrib.review.removal import (
     find_attributes,
     remove_copy,
@@ -111,7 +111,8 @@ def find_loss(run: status.Run) -> str:
                 changes = (*review.diff.entries, *review.withheld)
                 waiting = without_parents(each.path for each in changes)
             return f"not decided: {display_paths(waiting)}" if waiting else ""
-        edited, displaced = _find_edits(copy), read_record(run.place).displaced
+        record = read_record(run.place)
+        edited, displaced = _find_edits(copy, record), record.displaced
         marked = without_parents(find_attributes(copy.root))
     except (CopyError, WinkError, OSError) as error:
         files = workspace_path(run.place)
@@ -125,9 +126,8 @@ def find_loss(run: status.Run) -> str:
     return ""
 
 
-def _find_edits(copy: WorkingCopy) -> tuple[str, ...]:
+def _find_edits(copy: WorkingCopy, record: RunRecord) -> tuple[str, ...]:
     """Return what was changed in a copy since its changes were last reviewed or applied."""
-    record = read_record(copy.place)
     seen = record.seen or (record.applied[-1].after if record.applied else copy.base)
     with open_files(copy) as files:
         now = files.snapshot(tag="before cleaning")

@@ -107,12 +107,8 @@ def _parse_dependencies(lines: Sequence[str], extras: Sequence[str]) -> Iterator
         is_own = canonicalize_name(requirement.name) == DISTRIBUTION
         if extra is None or is_own or extra in _DEVELOPER_EXTRAS:
             continue
-        yield Dependency(
-            requirement.name,
-            extra or None,
-            requirement.specifier,
-            installed_version(requirement.name),
-        )
+        name = requirement.name
+        yield Dependency(name, extra or None, requirement.specifier, installed_version(name))
 
 
 def _find_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
@@ -129,7 +125,6 @@ _PROVIDERS_BY_KEY = {
     variable: [name for name, each in KEY_VARIABLES.items() if each == variable]
     for variable in KEY_VARIABLES.values()
 }
-_MIN_PYTHON = (3, 11)
 _MIN_FREE_BYTES = 500 * 1024**2
 _MARKS: dict[State, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -185,7 +180,7 @@ def command(*, as_json: bool, workspace: Path, config: str | None) -> None:
 
 def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield _check_model(workspace, config)
-    yield _check_python()
+    yield Check("core", "Python", "ok", platform.python_version())
     yield from _check_packages()
     yield _check_space("temporary space", Path(tempfile.gettempdir()), "TMPDIR")
     yield _check_space("space for runs", _existing(state_directory()), "XDG_STATE_HOME")
@@ -242,41 +237,25 @@ def _check_providers() -> Check:
     return Check("model", "wink run", "absent", detail, fix)
 
 
-def _check_python() -> Check:
-    version = platform.python_version()
-    if sys.version_info[:2] < _MIN_PYTHON:
-        wanted = ".".join(map(str, _MIN_PYTHON))
-        return Check("core", "Python", "problem", version, f"use Python {wanted} or later")
-    return Check("core", "Python", "ok", version)
-
-
 def _check_packages() -> Iterator[Check]:
     source = "" if is_installed() else ", from a source tree"
     yield Check("core", DISTRIBUTION, "ok", f"{__version__}{source}")
     if clash := find_clash():
         yield Check("core", OTHER_DISTRIBUTION, "problem", clash.fact, clash.fix)
-    by_extra: dict[str | None, list[Dependency]] = {None: []}
-    for dependency in find_dependencies():
-        by_extra.setdefault(dependency.extra, []).append(dependency)
-    for extra, group in by_extra.items():
-        if extra is None:
-            yield from map(_check_core_package, group)
+    by_extra: dict[str, list[Dependency]] = {}
+    for each in find_dependencies():
+        if each.extra is not None:
+            by_extra.setdefault(each.extra, []).append(each)
+        elif each.is_satisfied:
+            yield Check("core", each.name, "ok", str(each.installed))
         else:
-            yield _check_extra(extra, group)
-
-
-def _check_core_package(dependency: Dependency) -> Check:
-    if dependency.is_satisfied:
-        return Check("core", dependency.name, "ok", str(dependency.installed))
-    fix = install_command()
-    return Check("core", dependency.name, "problem", str(dependency), fix)
-
-
-def _check_extra(extra: str, group: list[Dependency]) -> Check:
-    detail = ", ".join(map(str, group))
-    if all(each.is_satisfied for each in group):
-        return Check("extras", extra, "ok", detail)
-    return Check("extras", extra, "absent", detail, install_command(extra))
+            yield Check("core", each.name, "problem", str(each), install_command())
+    for extra, group in by_extra.items():
+        detail = ", ".join(map(str, group))
+        if all(each.is_satisfied for each in group):
+            yield Check("extras", extra, "ok", detail)
+        else:
+            yield Check("extras", extra, "absent", detail, install_command(extra))
 
 
 def _check_sandboxes(results: Sequence[ProbeResult]) -> Iterator[Check]:
@@ -330,13 +309,7 @@ def _check_key(variable: str) -> Check:
     if os.environ.get(variable):
         return Check("keys", variable, "ok", "set")
     models = " and ".join(f"{provider}:MODEL" for provider in _PROVIDERS_BY_KEY[variable])
-    return Check(
-        "keys",
-        variable,
-        "absent",
-        "not set",
-        f"export {variable}=... for {models}",
-    )
+    return Check("keys", variable, "absent", "not set", f"export {variable}=... for {models}")
 
 
 def _check_space(name: str, directory: Path, variable: str) -> Check:

@@ -126,18 +126,14 @@ def measure(path: Path, *, without: Collection[Path] = ()) -> int:
         with suppress(OSError):
             found = os.lstat(name)
             if stat.S_ISDIR(found.st_mode):
-                pending += [each for each in _list_paths(name) if each not in excluded]
+                with os.scandir(name) as entries:
+                    pending += [each.path for each in entries if each.path not in excluded]
             elif found.st_nlink > 1:
                 if (found.st_dev, found.st_ino) in linked:
                     continue
                 linked.add((found.st_dev, found.st_ino))
             size += found.st_blocks * _BLOCK
     return size
-
-
-def _list_paths(directory: str) -> list[str]:
-    with os.scandir(directory) as entries:
-        return [each.path for each in entries]
 
 
 def place_id(place: Path) -> str:
@@ -201,13 +197,8 @@ def new_run(session_id: UUID, original: Path, name: str | None = None) -> Genera
 
 def _new_record(original: str, session_id: str) -> RunRecord:
     now = datetime.now(UTC)
-    return RunRecord(
-        original=original,
-        created_at=now,
-        began_at=now,
-        session_id=session_id,
-        status="copying",
-    )
+    record = RunRecord(original=original, created_at=now, began_at=now)
+    return replace(record, session_id=session_id, status="copying")
 
 
 @contextmanager

@@ -36,20 +36,10 @@ from weakincentives.contrib.review.records import (
 )
 from weakincentives.posix import is_locked
 
-State: TypeAlias = Literal[
-    "running",
-    "in review",
-    "pending",
-    "applied",
-    "partly applied",
-    "apply interrupted",
-    "failed",
-    "interrupted",
-    "empty",
-    "recorded",
-    "incomplete",
-    "damaged",
-]
+_Ended: TypeAlias = Literal["applied", "empty", "recorded", "incomplete"]
+_Undecided: TypeAlias = Literal["pending", "partly applied", "apply interrupted"]
+_Stopped: TypeAlias = Literal["failed", "interrupted", "damaged"]
+State: TypeAlias = Literal["running", "in review", _Ended, _Undecided, _Stopped]
 FINISHED: frozenset[State] = frozenset({"applied", "empty", "recorded", "incomplete"})
 """The states in which no changes wait for a decision."""
 BUSY: frozenset[State] = frozenset({"running", "in review"})
@@ -91,10 +81,14 @@ def describe_run(place: Path, *, is_measured: bool = True) -> Run | None:
     """Return the run whose copy is at `place`; None if it is gone."""
     if not place.is_dir():
         return None
-    changed_at = max(_date(each) for each in (place, record_path(place)))
+    changed_at = max(map(_date, (place, record_path(place))))
     found = find_record(place)
     record = found or RunRecord(original="", created_at=changed_at, began_at=changed_at)
-    size = _measure(place, record) if is_measured else 0
+    size = 0
+    if is_measured:  # without a walk through files that were measured
+        size = 0 if record.copy is None else record.copy.size_bytes
+        excluded = [*find_copies(place), *((workspace_path(place),) if size else ())]
+        size += measure(place, without=excluded)
     return Run(
         place_id(place),
         place,
@@ -108,13 +102,6 @@ def describe_run(place: Path, *, is_measured: bool = True) -> Run | None:
         record.model or None,
         record.session_id or None,
     )
-
-
-def _measure(place: Path, record: RunRecord) -> int:
-    """Return what a run takes on the disk, without walking through files that were measured."""
-    known = 0 if record.copy is None else record.copy.size_bytes
-    excluded = [*find_copies(place), *((workspace_path(place),) if known else ())]
-    return known + measure(place, without=excluded)
 
 
 def _find_state(place: Path, record: RunRecord | None) -> State:
@@ -183,19 +170,13 @@ def run_facts(run: Run) -> dict[str, object]:
 
 def _describe_lines(run: Run, ids: int, width: int) -> list[str]:
     files = f", {format_count(run.changes, 'file')}" if run.changes else ""
-    facts = [
-        f"{run.id:<{ids}}",
-        f"{run.state}{files}",
-        format_date(run.created_at),
-        format_size(run.size_bytes),
-    ]
-    lines = [_INDENT.join(facts)]
+    date, size = format_date(run.created_at), format_size(run.size_bytes)
+    lines = [_INDENT.join((f"{run.id:<{ids}}", f"{run.state}{files}", date, size))]
     original = shorten_home(Path(run.original)) if run.original else ""
     if len(lines[0]) + len(_INDENT) + len(original) <= width:
         lines[0] = _INDENT.join((lines[0], original)).rstrip()
     else:
         lines.append(f"{_INDENT}{original}")
     if run.task:
-        task = shorten(run.task, max(width - len(_INDENT), _MIN_TASK))
-        lines.append(f"{_INDENT}{task}")
+        lines.append(f"{_INDENT}{shorten(run.task, max(width - len(_INDENT), _MIN_TASK))}")
     return lines

@@ -1,10 +1,9 @@
 """Parse and format durations, counts, tokens, costs and paths: `10m`, `200k`, `$0.043`, `~/x`."""
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from weakincentives.posix import display_path
 
@@ -114,39 +113,6 @@ def format_short_count(number: int) -> str:
             short = number / size
             return f"{short:.1f}{unit}" if short < 100 else f"{short:.0f}{unit}"
     return str(number)
-
-
-class TokenCounts(Protocol):
-    """The tokens that a run has used; importing what counts them would slow down every command."""
-
-    @property
-    def input_tokens(self) -> int:
-        """Tokens of the requests."""
-        ...
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those of them that were cached."""
-        ...
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens of the answers."""
-        ...
-
-
-def format_tokens(
-    usage: TokenCounts,
-    format_number: Callable[[int], str] = "{:,}".format,
-    limit: int | None = None,
-) -> str:
-    """Return the tokens of a run: `12,340 tokens in (9,800 cached), 812 out`."""
-    cached = f" ({format_number(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
-    most = "" if limit is None else f", limit {format_number(limit)}"
-    return (
-        f"{format_number(usage.input_tokens)} tokens in{cached},"
-        f" {format_number(usage.output_tokens)} out{most}"
-    )
 
 
 def format_cost(dollars: float) -> str:

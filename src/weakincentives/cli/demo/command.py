@@ -30,7 +30,7 @@ from weakincentives.cli.config import NO_SANDBOX
 from weakincentives.cli.run.changes import render_patch
 from weakincentives.cli.run.model import load_script
 from weakincentives.cli.run.view import LinesView, Progress, View, describe_target, result_text
-from weakincentives.cli.units import format_duration
+from weakincentives.cli.units import format_duration, pick
 from weakincentives.contrib.tools.sections import FilesystemSection
 from weakincentives.contrib.tools.shell import shell_handlers
 from weakincentives.filesystem import (
@@ -202,14 +202,9 @@ class _JsonView(View):
 def play_story(
     project: Path, *, store: Path, dump: Path, view: View, model: ScriptedAdapter | None = None
 ) -> None:
-    """Play the story, one step at a time.
+    """Play the story in an empty directory, one step at a time; the model is a recording.
 
-    Args:
-        project: The workspace of the agent, an empty directory.
-        store: The directory for snapshots.
-        dump: The directory for the session dump.
-        view: Shows the steps.
-        model: The model, by default the recording.
+    `store` is the directory for snapshots, `dump` that for the session.
 
     Raises:
         StoryError: A step did not end as expected.
@@ -246,10 +241,10 @@ class _Story:
         view: View,
         model: ScriptedAdapter,
     ) -> None:
-        """Play in an empty workspace and dump the session to `dump`."""
         self._files = files
         self._sandbox = sandbox
-        self._isolation = _find_isolation(sandbox)
+        found = (name for name, kind in ISOLATED.items() if isinstance(sandbox, kind))
+        self._isolation = next(found, None)
         self._dump = dump
         self._view = view
         self._model = model
@@ -429,11 +424,6 @@ class _Story:
         self._emit("dump", titles, started, {**facts, "tree": fixed_hash}, lines)
 
 
-def _find_isolation(sandbox: Sandbox) -> str | None:
-    """Return the name of a sandbox that isolates commands."""
-    return next((name for name, kind in ISOLATED.items() if isinstance(sandbox, kind)), None)
-
-
 def _find_outcome(call: ToolInvoked) -> Outcome | None:
     if not call.success:
         return "rejected"
@@ -441,14 +431,9 @@ def _find_outcome(call: ToolInvoked) -> Outcome | None:
 
 
 def _describe_call(call: ToolInvoked) -> dict[str, object]:
-    return {
-        "tool": call.tool,
-        "arguments": call.params,
-        "success": call.success,
-        "seconds": round(call.duration_ms / 1000, 4),
-        "paths": list(call.paths),
-        "answer": call.result_message,
-    }
+    seconds = round(call.duration_ms / 1000, 4)
+    facts = pick(call, "tool", "success", "paths")
+    return {**facts, "arguments": call.params, "seconds": seconds, "answer": call.result_message}
 
 
 def _check_same(problem: str, expected: str, actual: str) -> None:
@@ -489,7 +474,6 @@ def _print_footer(console: Console, seconds: float, keep: Path | None) -> None:
 
 
 def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
-    """Yield suggestions and their commands."""
     wink = shlex.quote(_find_program())
     if keep is None:
         yield "keep the project and the session", f"{wink} demo --keep {_new_name()}"

@@ -7,6 +7,7 @@ line in the message names it.
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -41,12 +42,9 @@ from weakincentives.sandbox.probe import check_hosts
 
 STANDARD_INPUT = "-"
 """The argument that stands for standard input."""
-MAX_TEXT = 400_000
-"""Bytes of all attached texts together."""
-MAX_PICTURE = 5 * 1024 * 1024
-"""Bytes of one picture: what providers take."""
-MAX_PICTURES = 20
-"""Pictures of one task."""
+_MAX_TEXT = 400_000  # bytes of all attached texts together
+_MAX_PICTURE = 5 * 1024 * 1024  # bytes of one picture: what providers take
+_MAX_PICTURES = 20
 _TAG = "attachment"
 # a project has the names that people use, and so have its commands
 SHELL_LIMITS = ShellLimits(ascii_commands=False)
@@ -110,10 +108,7 @@ NO_COMMANDS = RunSandbox()
 def resolve_sandbox(setting: str | None, hosts: Sequence[str], workspace: Path) -> RunSandbox:
     """Return the sandbox for a setting; without a setting, the first that works, or none.
 
-    Args:
-        setting: The name of a sandbox, `auto` or `none`; None if the user did not choose.
-        hosts: The hosts that commands may reach.
-        workspace: The directory whose programs are not used for the sandbox itself.
+    Programs in the workspace are not used for the sandbox itself.
 
     Raises:
         ConfigError: The user asked for isolation that this machine does not have.
@@ -153,11 +148,7 @@ def _choose(workspace: Path, *, is_optional: bool) -> RunSandbox:
 
 
 def resolve_variables(given: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables for the model's commands.
-
-    Args:
-        given: Names of the user's own variables, or names with values: `NAME=VALUE`.
-        environment: The user's environment.
+    """Return the variables for the model's commands: `NAME=VALUE`, or names of the user's own.
 
     Raises:
         ConfigError: A variable is not set.
@@ -175,9 +166,6 @@ def resolve_variables(given: Sequence[str], environment: Mapping[str, str]) -> M
 
 def resolve_engine(setting: str | None) -> str | None:
     """Return the engine that evaluates code for a setting; None if the model cannot.
-
-    Args:
-        setting: The name of an engine, `auto` or `none`; None if the user did not choose.
 
     Raises:
         ConfigError: The engine cannot be used here.
@@ -214,11 +202,7 @@ class Attachment:
 
 
 def load_attachments(paths: Iterable[str], *, is_stdin_used: bool = False) -> list[Attachment]:
-    """Read the files that a user attaches.
-
-    Args:
-        paths: The paths; `-` is standard input.
-        is_stdin_used: Whether the task is read from standard input.
+    """Read the files that a user attaches; `-` is standard input, unless the task is read from it.
 
     Raises:
         ConfigError: One cannot be read, or is neither text nor a picture, or is too large.
@@ -230,13 +214,13 @@ def load_attachments(paths: Iterable[str], *, is_stdin_used: bool = False) -> li
         is_stdin_used = is_stdin_used or path == STANDARD_INPUT
         found.append(_create_attachment(path, _read(path)))
     size = sum(len(each.data) for each in found if each.media_type is None)
-    if size > MAX_TEXT:
+    if size > _MAX_TEXT:
         raise ConfigError(
-            f"--attach: {format_size(size)} of text are more than the {format_size(MAX_TEXT)} that"
+            f"--attach: {format_size(size)} of text are more than the {format_size(_MAX_TEXT)} that"
             " fit into a message; put it into the workspace, where the model can search it"
         )
-    if sum(each.media_type is not None for each in found) > MAX_PICTURES:
-        raise ConfigError(f"--attach: more than {MAX_PICTURES} pictures; leave some out")
+    if sum(each.media_type is not None for each in found) > _MAX_PICTURES:
+        raise ConfigError(f"--attach: more than {_MAX_PICTURES} pictures; leave some out")
     return found
 
 
@@ -261,9 +245,9 @@ def _create_attachment(path: str, data: bytes) -> Attachment:
     name = "standard input" if path == STANDARD_INPUT else path
     picture = parse_picture(data)
     if picture is not None and picture.width is not None:
-        if len(data) > MAX_PICTURE:
+        if len(data) > _MAX_PICTURE:
             raise ConfigError(
-                f"--attach: the picture is larger than {format_size(MAX_PICTURE)}: {name!r};"
+                f"--attach: the picture is larger than {format_size(_MAX_PICTURE)}: {name!r};"
                 " make it smaller"
             )
         return Attachment(name, data, picture.media_type)
@@ -284,19 +268,14 @@ def _create_attachment(path: str, data: bytes) -> Attachment:
 
 def _read(path: str) -> bytes:
     """Return the content of a file, as far as any attachment can be long."""
+    limit = max(_MAX_TEXT, _MAX_PICTURE)
     try:
-        if path == STANDARD_INPUT:
-            return _read_bounded(_standard_input(), path)
         # not only regular files: a shell's <(command) is a pipe
-        with Path(path).open("rb") as stream:
-            return _read_bounded(stream, path)
+        is_stdin = path == STANDARD_INPUT
+        with nullcontext(_standard_input()) if is_stdin else Path(path).open("rb") as stream:
+            data = stream.read(limit + 1)
     except OSError as error:
         raise ConfigError(f"--attach: {error.strerror}: {path!r}") from error
-
-
-def _read_bounded(stream: IO[bytes], path: str) -> bytes:
-    limit = max(MAX_TEXT, MAX_PICTURE)
-    data = stream.read(limit + 1)
     if len(data) > limit:
         raise ConfigError(
             f"--attach: larger than {format_size(limit)}: {path!r}; put it into the workspace"
@@ -405,7 +384,12 @@ def resolve_options(
         sandbox=sandbox,
         engine=resolve_engine(settings["evaluate"]),
         max_tokens=settings["max_tokens"],
-        model_options=_model_options(settings),
+        model_options=RunOptions(
+            max_steps=settings["max_steps"] or RunOptions().max_steps,
+            context_window=settings["context_window"],
+            temperature=settings["temperature"],
+            effort=settings["effort"],
+        ),
         env=resolve_variables(settings["env"] or (), os.environ),
         test=_test_command(settings, sandbox),
         command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
@@ -415,7 +399,8 @@ def resolve_options(
         digest=settings["digest"] is not False,
         instructions=settings["project_instructions"] is not False,
         model_variable=settings.model_variable,
-        origin=_describe_model(settings),
+        # as the user named it, and without credentials
+        origin={"model": settings["model"], "base_url": describe_server(settings["base_url"])},
     )
 
 
@@ -429,17 +414,3 @@ def _test_command(settings: Settings, sandbox: RunSandbox) -> TestCommand | None
             f"--test-cmd needs a sandbox to run in; choose one with --sandbox.{reason}"
         )
     return TestCommand(line, settings["test_rounds"] or DEFAULT_TEST_ROUNDS)
-
-
-def _model_options(settings: Settings) -> RunOptions:
-    return RunOptions(
-        max_steps=settings["max_steps"] or RunOptions().max_steps,
-        context_window=settings["context_window"],
-        temperature=settings["temperature"],
-        effort=settings["effort"],
-    )
-
-
-def _describe_model(settings: Settings) -> dict[str, object]:
-    """Return the model as the user named it, and its server without credentials."""
-    return {"model": settings["model"], "base_url": describe_server(settings["base_url"])}

@@ -25,7 +25,7 @@ from weakincentives.cli.run.changes import show_diff
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.options import JobOptions
 from weakincentives.cli.run.result import JobResult, describe_traffic
-from weakincentives.cli.run.view import View, describe_usage
+from weakincentives.cli.run.view import View, describe_usage, format_tokens
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten, wrap_words
@@ -33,7 +33,6 @@ from weakincentives.cli.units import (
     format_cost,
     format_count,
     format_duration,
-    format_tokens,
     pick,
     shorten_home,
 )

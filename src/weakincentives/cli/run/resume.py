@@ -80,13 +80,9 @@ class EarlierRun:
         step: str | None = None,
         branch: str | None = None,
     ) -> None:
-        """Look at a run.
+        """Look at a run, at the step that the user chose, if any.
 
-        Args:
-            run: Where it is.
-            timeline: Its recording.
-            step: The step that the user chose, if any.
-            branch: A name for the branch, if other steps follow already.
+        `branch` is the name of a branch, for the case that other steps follow already.
 
         Raises:
             ClickException: The run is still running, or there is no such step.

@@ -45,7 +45,6 @@ from weakincentives.cli.units import (
     format_count,
     format_duration,
     format_short_count,
-    format_tokens,
     pick,
 )
 from weakincentives.filesystem import (
@@ -305,6 +304,20 @@ class View:
     def _on_compaction(self, event: ContextCompacted) -> None: ...
 
     def _on_connection(self, event: NetworkConnection) -> None: ...
+
+
+def format_tokens(
+    usage: TokenUsage,
+    format_number: Callable[[int], str] = "{:,}".format,
+    limit: int | None = None,
+) -> str:
+    """Return the tokens of a run: `12,340 tokens in (9,800 cached), 812 out`."""
+    cached = f" ({format_number(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
+    most = "" if limit is None else f", limit {format_number(limit)}"
+    return (
+        f"{format_number(usage.input_tokens)} tokens in{cached},"
+        f" {format_number(usage.output_tokens)} out{most}"
+    )
 
 
 def describe_usage(usage: TokenUsage, cost: float | None) -> dict[str, object]:
