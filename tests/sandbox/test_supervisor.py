@@ -24,6 +24,7 @@ from weakincentives.sandbox import (
     SandboxUnavailableError,
     launcher,
     process,
+    process_tree,
     supervisor,
 )
 
@@ -43,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def kill_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give killed processes a minute to exit: the machine may be busy."""
-    monkeypatch.setattr(supervisor, "KILL_TIMEOUT", LONG)
+    monkeypatch.setattr(process_tree, "KILL_TIMEOUT", LONG)
     use_supervisor_with(tmp_path, monkeypatch, KILL_TIMEOUT=LONG)
 
 
@@ -69,16 +70,18 @@ def patient_sandbox(
 
 def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constants: float) -> None:
     """Run supervisors, which are separate programs, with other constants."""
-    source = Path(supervisor.__file__).read_text()
-    for name, value in constants.items():
-        source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
-        assert replaced == 1
     for package in ("posix", "sandbox"):
         modules = folder / "weakincentives" / package
         modules.mkdir(parents=True, exist_ok=True)
         for each in Path(weakincentives.__file__).parent.joinpath(package).glob("*.py"):
             shutil.copy(each, modules)
-    (folder / "weakincentives/sandbox/supervisor.py").write_text(source)
+    for name, value in constants.items():
+        module = process_tree if name == "KILL_TIMEOUT" else supervisor
+        program = folder / "weakincentives/sandbox" / Path(module.__file__).name
+        source = program.read_text()
+        source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
+        assert replaced == 1
+        program.write_text(source)
     monkeypatch.setattr(workers, "ROOT", str(folder))
 
 
@@ -198,7 +201,7 @@ def test_a_supervisor_that_was_killed_is_no_result(sandbox: LocalSandbox, mark: 
 def test_a_supervisor_that_does_not_answer_is_no_result(
     sandbox: LocalSandbox, mark: Mark, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(supervisor, "KILL_TIMEOUT", 0.0)
+    monkeypatch.setattr(process_tree, "KILL_TIMEOUT", 0.0)
     monkeypatch.setattr(process, "RESPONSE_TIMEOUT", 0.0)
     script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
     with pytest.raises(SandboxUnavailableError, match="did not respond"):
@@ -214,7 +217,7 @@ def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbo
 
 def test_no_descriptor_process_or_thread_is_left_behind(root: Path, mark: Mark):
     def held() -> tuple[int, set[int], int]:
-        return open_descriptors(), supervisor.descendants(os.getpid()), threading.active_count()
+        return open_descriptors(), process_tree.descendants(os.getpid()), threading.active_count()
 
     before = held()
     with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as sandbox:
@@ -222,13 +225,13 @@ def test_no_descriptor_process_or_thread_is_left_behind(root: Path, mark: Mark):
             sandbox.exec(command, stdin="x")
         assert sandbox.exec(mark.script(NESTED)).timed_out
         # the fork server, and two supervisors with the processes of their next commands
-        assert len(supervisor.descendants(os.getpid()) - before[1]) <= 5
+        assert len(process_tree.descendants(os.getpid()) - before[1]) <= 5
     assert held() == before
 
 
 @pytest.mark.parametrize("generation", [1, 2, 3], ids=["server", "supervisors", "waiting"])
 def test_a_process_that_is_killed_while_it_waits_is_replaced(root: Path, generation: int):
-    others = supervisor.descendants(os.getpid())  # engines that other tests keep, for example
+    others = process_tree.descendants(os.getpid())  # engines that other tests keep, for example
     with LocalSandbox(root) as sandbox:
         for _ in range(3):
             assert sandbox.exec(["true"]).success
@@ -247,7 +250,7 @@ def members(generation: int) -> set[int]:
     """Return the descendants of this process that are that many generations below it."""
     found = {os.getpid()}
     for _ in range(generation):
-        found = {pid for pid, _, parent, _ in supervisor.processes() if parent in found}
+        found = {pid for pid, _, parent, _ in process_tree.processes() if parent in found}
     return found
 
 

@@ -20,6 +20,8 @@ from weakincentives.posix.atomic import sync_directory as sync_directory
 from weakincentives.posix.atomic import sync_files as sync_files
 from weakincentives.posix.atomic import sync_filesystem as sync_filesystem
 from weakincentives.posix.atomic import write_piece as write_piece
+from weakincentives.posix.child_process import Confinement as Confinement
+from weakincentives.posix.child_process import network_namespace as network_namespace
 from weakincentives.posix.compression import DEFAULT_CODEC as DEFAULT_CODEC
 from weakincentives.posix.compression import PACK_CODEC as PACK_CODEC
 from weakincentives.posix.compression import ZLIB as ZLIB

@@ -28,9 +28,10 @@ from typing import Literal, Unpack
 
 from weakincentives.extras import install_command
 from weakincentives.filesystem import HostBacked, HostFilesystem
+from weakincentives.posix import Confinement, network_namespace
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.base import ConfinedCommand
-from weakincentives.sandbox.command import Command, Confinement
+from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.etc_directory import EtcDirectory
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
@@ -49,7 +50,7 @@ from weakincentives.sandbox.seccomp import (
     build_filter,
     socket_rules,
 )
-from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
+from weakincentives.sandbox.supervisor import PROXY_PORT
 from weakincentives.sandbox.system_paths import (
     SYSTEM_DIRECTORIES,
     can_read,
@@ -187,7 +188,7 @@ class BubblewrapSandbox(IsolatedSandbox):
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         host_network = self._host_network()
         shares_network = host_network is not None
-        confinement = replace(self._limit(), is_wrapped=True, forbidden_network=host_network)
+        confinement = self._limit()._replace(is_wrapped=True, forbidden_network=host_network)
         port = self._open_port(shares_network=shares_network)
         if port is not None:
             command = replace(command, env=port.variables | dict(command.env))
@@ -344,7 +345,7 @@ class _BubblewrapCommand(ConfinedCommand):
             command,
             argv=(*wrapper, *command.argv),
             env={},
-            confinement=replace(confinement, inherited=inherited),
+            confinement=confinement._replace(inherited=inherited),
         )
 
     def _open_inherited(

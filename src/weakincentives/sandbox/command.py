@@ -3,56 +3,9 @@
 import marshal
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """What the process of a command gives up before the command starts.
-
-    Descriptors are those of this process; each is passed on for one command.
-
-    Args:
-        limits: Resource limits, as pairs of an `RLIMIT_` constant and a value.
-        drops_privileges: Whether to give up all capabilities.
-        ruleset: A Landlock ruleset to restrict the process with.
-        seccomp: A BPF program that filters system calls.
-        writable: Directories whose files' attributes the supervisor may change for the command;
-            if there are any, the filter must notify it of the calls in `attribute_calls`.
-        inherited: Descriptors that the command gets as 3, 4, ...
-        is_wrapped: Whether the program is a wrapper that kills everything when it exits.
-        forbidden_network: The inode of a network namespace that the command must not be in.
-    """
-
-    limits: tuple[tuple[int, int], ...] = ()
-    drops_privileges: bool = False
-    ruleset: int | None = None
-    seccomp: bytes = b""
-    writable: tuple[int, ...] = ()
-    inherited: tuple[int, ...] = ()
-    is_wrapped: bool = False
-    forbidden_network: int | None = None
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """All descriptors to pass on; the encoded settings refer to them by position."""
-        ruleset = () if self.ruleset is None else (self.ruleset,)
-        return (*ruleset, *self.writable, *self.inherited)
-
-    def encode(self) -> dict[str, object]:
-        """Return the settings as the supervisor reads them."""
-        first_writable = int(self.ruleset is not None)
-        first_inherited = first_writable + len(self.writable)
-        return {
-            "limits": self.limits,
-            "drops_privileges": self.drops_privileges,
-            "ruleset": None if self.ruleset is None else 0,
-            "seccomp": self.seccomp,
-            "writable": tuple(range(first_writable, first_inherited)),
-            "inherited": tuple(range(first_inherited, first_inherited + len(self.inherited))),
-            "is_wrapped": self.is_wrapped,
-            "forbidden_network": self.forbidden_network,
-        }
+from weakincentives.posix.child_process import Confinement
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +16,12 @@ class Command:
     env: Mapping[str, str]
     stdin: bytes
     grace: float
-    confinement: Confinement = Confinement()
+    confinement: Confinement = field(default_factory=Confinement)
 
     def encode(self) -> bytes:
         """Serialize it for the supervisor."""
         # both sides run the same Python, and importing json would take longer than everything else
-        return marshal.dumps((self.argv, dict(self.env), self.grace, self.confinement.encode()))
+        return marshal.dumps((self.argv, dict(self.env), self.grace, tuple(self.confinement)))
 
 
 def validate_argv(argv: Sequence[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import TypedDict
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import (
+    Confinement,
     OpenDescriptor,
     is_owner_gone,
     owner_name,
@@ -24,10 +25,7 @@ from weakincentives.posix import (
 )
 from weakincentives.sandbox.base import CommandSandbox, ConfinedCommand
 from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, ControlGroups, SandboxLimits
-from weakincentives.sandbox.command import (
-    Command,
-    Confinement,
-)
+from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import (

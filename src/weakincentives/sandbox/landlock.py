@@ -178,8 +178,7 @@ class LandlockSandbox(IsolatedSandbox):
             _close(copies)
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         ruleset, *writable = copies
-        confinement = replace(
-            self._limit(),
+        confinement = self._limit()._replace(
             drops_privileges=True,
             ruleset=ruleset,
             seccomp=self._filter,

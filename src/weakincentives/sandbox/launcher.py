@@ -17,7 +17,7 @@ from functools import partial
 
 from weakincentives.posix import workers
 from weakincentives.posix.frames import send_frame
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import process_tree, supervisor
 from weakincentives.sandbox.command import Command
 
 RESPONSE_TIMEOUT = 5.0
@@ -90,7 +90,7 @@ class Launcher(workers.ForkServer):
             elif not taken.report.is_done and server:
                 kept = {each.pid for each in (*self._active, *self._idle)} - {0}
                 ancestor = os.getpid() if self._adopts_orphans else server
-                supervisor.kill_orphans(ancestor, server, kept)
+                process_tree.kill_orphans(ancestor, server, kept)
         if not is_kept:
             taken.end()
 
@@ -270,11 +270,11 @@ class SupervisorProcess:
     def kill(self) -> None:
         """Kill it, and the command that it has not ended."""
         if self.pid and not self._is_at_end:
-            supervisor.kill_descendants(self.pid)
-            supervisor.send([self.pid], signal.SIGKILL)
+            process_tree.kill_descendants(self.pid)
+            process_tree.send([self.pid], signal.SIGKILL)
         if self.report.leader:
             # if the supervisor itself was killed, its descendants have another parent by now
-            supervisor.kill_session(self.report.leader)
+            process_tree.kill_session(self.report.leader)
 
     def end(self) -> None:
         """Stop it, and wait until it has exited."""

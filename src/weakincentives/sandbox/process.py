@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import process_tree
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.launcher import (
     RESPONSE_TIMEOUT,
@@ -101,7 +101,7 @@ class CommandProcess:
         try:
             if not self.report.is_done:
                 self.stop()
-            limit = self._grace + supervisor.KILL_TIMEOUT + RESPONSE_TIMEOUT
+            limit = self._grace + process_tree.KILL_TIMEOUT + RESPONSE_TIMEOUT
             self.serve(time.monotonic() + limit)
         finally:
             self.close()

@@ -16,10 +16,8 @@ Before the command starts, its process confines itself as the request says: reso
 capabilities, Landlock, seccomp. It is in the control groups from the beginning.
 """
 
-import ctypes
 import errno
 import fcntl
-import gc
 import marshal
 import os
 import resource
@@ -29,17 +27,34 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from weakincentives.posix.child_process import (
+    IGNORED,
+    Confinement,
+    become_subreaper,
+    check,
+    close_all,
+    confine,
+    drop_privileges,
+    libc,
+    move_up,
+    serve,
+    set_name,
+)
 from weakincentives.posix.frames import receive_descriptors, receive_frame
 from weakincentives.sandbox.attribute_calls import AttributeCalls
+from weakincentives.sandbox.process_tree import (
+    KILL_TIMEOUT,
+    POLL_INTERVAL,
+    descendants,
+    kill_descendants,
+    live_processes,
+    send,
+)
 
 LINGER = 0.5
 """Seconds for remaining processes to exit by themselves after the command has exited."""
-
-KILL_TIMEOUT = 5.0
-"""Seconds to wait for killed processes; only the kernel can delay them that long."""
 
 SUPERVISE, LISTEN = b"!", b"@"
 """The requests to a fork server: supervise commands, open the proxy's port for a command."""
@@ -50,32 +65,19 @@ PROXY_PORT = 3128
 MAX_COMMAND = 256 * 1024 * 1024
 """Bytes of a command with its arguments and its environment; the kernel allows far less."""
 
-FIRST_PRIVATE = 16
-"""Descriptors from here on are closed when the command starts; those below may be its own."""
-
 ISOLATED = b"+"
 """What a fork server writes if its commands share a network namespace of their own."""
 
-_PR_SET_NAME, _PR_CAPBSET_DROP = 15, 24
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_SET_MODE_FILTER = 1
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
-_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5  # no signal interrupts a call that has begun
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NS_GET_USERNS = 0xB701
 _IP_FREEBIND = 15
 _BACKLOG = 128
-_LANDLOCK_RESTRICT = 446  # the same number on every machine
-_CAPABILITY_VERSION_3 = 0x20080522
-_libc = ctypes.CDLL(None, use_errno=True)
 _ignored_signals: list[int] = []  # found out once, because it takes longer than a fork
 _processors: set[int] = set()  # before any command could change them
 _NAME = b"wink-sandbox"
-_POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
 _BLOCK = 64 * 1024
-_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Supervisor:
@@ -156,7 +158,7 @@ class Supervisor:
         until = time.monotonic() + KILL_TIMEOUT
         while not self._has_no_children and time.monotonic() < until:
             kill_descendants(os.getpid())
-            self._wait(_POLL_INTERVAL)
+            self._wait(POLL_INTERVAL)
 
     def _stop_group(self) -> None:
         """Stop the command's process group, which is all that works without /proc."""
@@ -197,64 +199,16 @@ class Supervisor:
                 self.status = status
 
 
-def serve(requests: int, parent: int, handle: Callable[[bytes, list[int]], object]) -> None:
-    """Fork a process for every request, until the parent is gone or has closed the socket.
-
-    Args:
-        requests: The socket for requests: each is one byte with descriptors.
-        parent: The process that has started this one, if its death has to be watched.
-        handle: Called in the new process with the request and the descriptors.
-    """
-    for each in (*_IGNORED, signal.SIGCHLD):  # the kernel reaps what is forked
-        signal.signal(each, signal.SIG_IGN)
-    become_subreaper()  # if a supervisor is killed, its orphans can be found here
-    _ignored_signals.extend(
-        each
-        for each in map(int, signal.valid_signals())
-        if signal.getsignal(each) == signal.SIG_IGN
-    )
-    if sys.platform == "linux":
-        _processors.update(os.sched_getaffinity(0))
-    gc.disable()  # or it would copy the memory of each fork
-    watched = [requests, *watch(parent)]
-    with socket.socket(fileno=requests) as server:
-        while select.select(watched, [], [])[0] == [requests]:
-            data, descriptors = receive_descriptors(server, 1)
-            if not data:
-                return
-            if _fork() == 0:
-                _close(watched)
-                handle(data, descriptors)
-                os._exit(0)
-            _close(descriptors)
-
-
-def _fork() -> int:
-    """Fork this process; without room for one more, whoever waits for it sees a closed socket."""
-    try:
-        return os.fork()
-    except OSError:
-        return -1
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for each in descriptors:
-        os.close(each)
-
-
-def watch(parent: int) -> Sequence[int]:
-    """Return a descriptor that becomes readable when the parent dies, where there is one."""
-    if not parent or sys.platform != "linux":
-        return ()
-    alive = os.pidfd_open(parent)
-    if os.getppid() != parent:
-        os._exit(1)
-    return (alive,)
-
-
 def serve_commands(requests: int, parent: int = 0) -> None:
     """Serve the requests `SUPERVISE` (see `supervise`) and `LISTEN` (see `open_port`)."""
     handlers = {SUPERVISE: supervise, LISTEN: open_port}
+    _ignored_signals.extend(
+        each
+        for each in map(int, signal.valid_signals())
+        if each in IGNORED or signal.getsignal(each) == signal.SIG_IGN
+    )
+    if sys.platform == "linux":
+        _processors.update(os.sched_getaffinity(0))
     serve(requests, parent, lambda request, descriptors: handlers[request](descriptors))
 
 
@@ -304,13 +258,13 @@ def _supervise_one(control: int, commands: int, groups: Sequence[int], wakeup: i
             return True
         calls = None
         if has_listener:
-            _drop_privileges()  # this process makes calls for the command
+            drop_privileges()  # this process makes calls for the command
             *writable, listener = received
             calls = AttributeCalls(listener, writable)
         wrapper = child if is_wrapped else None
         return Supervisor(control, wakeup, child, grace, wrapper, calls).run()
     finally:
-        _close(received)
+        close_all(received)
 
 
 def _receive_start(
@@ -355,17 +309,16 @@ def become_command(commands: int, groups: Sequence[int], outcome: int) -> None:
         data = receive_frame(source, MAX_COMMAND, descriptors)
         if not data:
             os._exit(1)  # the parent is gone
-    argv, env, grace, confinement = marshal.loads(data)
+    argv, env, grace, settings = marshal.loads(data)
     directory, *streams = descriptors[:4]
-    settings = (confinement, descriptors[4:])
-    outcome = _move_up(outcome)
+    confinement = Confinement(*settings).with_descriptors(descriptors[4:])
+    outcome = move_up(outcome)
     with socket.socket(fileno=os.dup(outcome)) as supervisor:
-        text = f"{grace!r} {int(confinement['is_wrapped'])}\n".encode()
-        positions: Sequence[int] = confinement["writable"]
-        socket.send_fds(supervisor, [text], [descriptors[4 + each] for each in positions])
+        text = f"{grace!r} {int(confinement.is_wrapped)}\n".encode()
+        socket.send_fds(supervisor, [text], confinement.writable)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    execute(argv, env, directory, settings, outcome, problem)
+    execute(argv, env, directory, confinement, outcome, problem)
 
 
 def open_port(descriptors: Sequence[int]) -> None:
@@ -410,46 +363,8 @@ def _find_network(info: int) -> int:
 def _enter_network(namespace: int) -> None:
     """Enter a network namespace, and the user namespace that owns it."""
     owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
-    _check(_libc.setns(owner, _CLONE_NEWUSER))  # whoever created it has its capabilities
-    _check(_libc.setns(namespace, _CLONE_NEWNET))
-
-
-def confine(
-    settings: Mapping[str, Any], descriptors: Sequence[int], courier: int | None = None
-) -> None:
-    """Confine this process and everything it starts, for good.
-
-    Args:
-        settings: As `command.Confinement.encode` returns them.
-        descriptors: Those that the settings refer to by position.
-        courier: The Unix socket to send the listener of the filter on, if it has one.
-
-    Raises:
-        OSError: The kernel refused; the command must not run.
-    """
-    forbidden = settings["forbidden_network"]
-    if forbidden is not None and network_namespace() in {forbidden, None}:
-        raise OSError(errno.EPERM, "The network of the command is not isolated")
-    for kind, limit in settings["limits"]:
-        _lower_limit(kind, limit)
-    if settings["drops_privileges"]:
-        _drop_privileges()
-    if settings["ruleset"] is not None:
-        _check(_libc.syscall(_LANDLOCK_RESTRICT, descriptors[settings["ruleset"]], 0))
-    # these become 3, 4, ...; the ones that they replace are of no use to the command
-    inherited: Sequence[int] = settings["inherited"]
-    for number, each in enumerate([_move_up(descriptors[each]) for each in inherited], 3):
-        os.dup2(each, number)
-    if settings["seccomp"]:
-        install_filter(settings["seccomp"], courier if settings["writable"] else None)
-
-
-def network_namespace() -> int | None:
-    """Return the inode of this process's network namespace; None if it cannot be told."""
-    try:
-        return os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 # pathlib takes long to import
-    except OSError:
-        return None
+    check(libc.setns(owner, _CLONE_NEWUSER))  # whoever created it has its capabilities
+    check(libc.setns(namespace, _CLONE_NEWNET))
 
 
 def isolate_network() -> None:
@@ -462,8 +377,8 @@ def isolate_network() -> None:
         OSError: The kernel refused; this process may be in a user namespace of its own.
     """
     user, group = os.geteuid(), os.getegid()
-    if _libc.unshare(_CLONE_NEWNET) != 0:
-        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET))
+    if libc.unshare(_CLONE_NEWNET) != 0:
+        check(libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET))
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -483,7 +398,7 @@ def _prepare(groups: Sequence[int]) -> None:
     if sys.platform == "linux" and os.sched_getaffinity(0) != _processors:
         os.sched_setaffinity(0, _processors)  # the last command has changed those of its parent
     for each in _ignored_signals:  # signals with a handler are reset by the kernel
-        _libc.signal(each, None)  # the module's own function takes 50 times as long
+        libc.signal(each, None)  # the module's own function takes 50 times as long
     for each in groups:
         os.write(each, b"0")  # moves the writer
 
@@ -492,7 +407,7 @@ def execute(
     argv: tuple[str, ...],
     env: Mapping[str, str],
     directory: int,
-    confinement: tuple[Mapping[str, Any], Sequence[int]],
+    confinement: Confinement,
     outcome: int,
     problem: OSError | None,
 ) -> None:
@@ -508,7 +423,7 @@ def execute(
         word, sign = "fault", -1
         os.fchdir(directory)
         word, sign = "unconfined", 1
-        confine(*confinement, outcome)
+        confine(confinement, outcome)
         word = "fault"
         _execute_from_path(argv, env)
     except OSError as error:
@@ -532,158 +447,6 @@ def _execute_from_path(argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         except OSError as error:
             refused = refused or error
     raise refused or FileNotFoundError(errno.ENOENT, program)
-
-
-def _move_up(descriptor: int) -> int:
-    """Return a duplicate above the numbers that a command inherits."""
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_PRIVATE)
-
-
-def _lower_limit(kind: int, limit: int) -> None:
-    """Set a resource limit; one that is lower already stays."""
-    _, hard = resource.getrlimit(kind)
-    lowest = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-    resource.setrlimit(kind, (lowest, lowest))
-
-
-def _drop_privileges() -> None:
-    """Give up every capability, and the way to get one back by a set-user-ID program."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    number = 0
-    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
-        number += 1
-    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    _check(_libc.capset(header, bytes(24)))
-
-
-def install_filter(
-    program: bytes, courier: int | None = None, *, all_threads: bool = False
-) -> None:
-    """Filter the system calls of this process and everything it starts, for good.
-
-    If the filter notifies, `courier` is the Unix socket on which its listener is sent. Threads
-    that run already are filtered only if `all_threads`.
-    """
-    code = ctypes.create_string_buffer(program, len(program))
-    filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    flags = int(all_threads) if courier is None else _NEW_LISTENER | _WAIT_KILLABLE
-    number = _SECCOMP[os.uname().machine]
-    listener = _check(_libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(filled)))
-    if courier is not None:
-        with socket.socket(fileno=os.dup(courier)) as supervisor:
-            socket.send_fds(supervisor, [b"+"], [listener])
-
-
-class _FilterProgram(ctypes.Structure):
-    """`struct sock_fprog`."""
-
-    _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_void_p))
-
-
-def _check(result: int) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), "The command cannot be confined")
-    return result
-
-
-def descendants(pid: int) -> set[int]:
-    """Return the descendants of a process."""
-    children: dict[int, list[int]] = {}
-    for each, _, parent, _ in processes():
-        children.setdefault(parent, []).append(each)
-    found: set[int] = set()
-    pending = [pid]
-    while pending:
-        new = [each for each in children.get(pending.pop(), ()) if each not in found]
-        found.update(new)
-        pending += new
-    return found
-
-
-def session_members(session: int) -> set[int]:
-    """Return the processes of a session."""
-    return {pid for pid, _, _, other in processes() if other == session}
-
-
-def live_processes(pids: Iterable[int]) -> Iterator[int]:
-    """Yield the processes that are alive, not zombies."""
-    wanted = set(pids)
-    return (pid for pid, state, _, _ in processes() if pid in wanted and state not in "ZX")
-
-
-def processes() -> Iterator[tuple[int, str, int, int]]:
-    """Yield the ID, state, parent and session of every visible process."""
-    try:
-        names = os.listdir("/proc")  # noqa: PTH208 # pathlib takes long to import
-    except OSError:
-        return
-    for name in filter(str.isdigit, names):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 # pathlib takes long to import
-                text = file.read()
-        except OSError:
-            continue  # it has exited meanwhile
-        state, parent, _, session = text[text.rindex(b")") + 2 :].split(None, 4)[:4]
-        yield int(name), state.decode(), int(parent), int(session)
-
-
-def kill_descendants(pid: int) -> None:
-    """Kill all descendants of a process."""
-    kill_all(lambda: descendants(pid))
-
-
-def kill_orphans(ancestor: int, server: int, supervisors: set[int]) -> None:
-    """Kill what is below a process, except a fork server, its supervisors and all below them."""
-    _kill_and_wait(lambda: _orphans(ancestor, {server}, supervisors))
-
-
-def kill_session(session: int) -> None:
-    """Kill the processes of a session."""
-    _kill_and_wait(lambda: session_members(session))
-
-
-def _orphans(ancestor: int, server: set[int], supervisors: set[int]) -> set[int]:
-    kept = supervisors.union(server, *map(descendants, supervisors))
-    return descendants(ancestor) - kept
-
-
-def _kill_and_wait(find: Callable[[], set[int]]) -> None:
-    """Kill processes and poll until they are gone: they are not our children."""
-    until = time.monotonic() + KILL_TIMEOUT
-    while any(live_processes(find())) and time.monotonic() < until:
-        kill_all(find)
-        time.sleep(_POLL_INTERVAL)
-
-
-def kill_all(find: Callable[[], set[int]]) -> None:
-    """Kill processes; freeze them all first, so that none can fork in the meantime."""
-    frozen: set[int] = set()
-    while new := find() - frozen:
-        send(new, signal.SIGSTOP)
-        frozen |= new
-    send(frozen, signal.SIGKILL)
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes; ignore those that are gone or not ours."""
-    for pid in pids:
-        try:  # noqa: SIM105 # contextlib takes long to import
-            os.kill(pid, number)
-        except OSError:
-            pass
-
-
-def set_name(name: bytes) -> None:
-    """Name this process, so that `pkill python` does not hit it."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
-
-
-def become_subreaper() -> None:
-    """Adopt orphaned descendants, where the kernel supports it."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _report(control: int, message: str) -> None:

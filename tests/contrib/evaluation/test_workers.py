@@ -26,7 +26,7 @@ from weakincentives.contrib.evaluation import (
 )
 from weakincentives.contrib.evaluation.worker import WorkerEngine, WorkerProgram
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import process_tree
 
 HOSTILE = str(Path(__file__).parent / "hostile")
 SECONDS = 60.0  # a limit that only a failing test reaches
@@ -54,7 +54,7 @@ def kill_and_wait(pid: int) -> None:
 
 
 def processes_below(pid: int) -> set[int]:
-    return set(supervisor.live_processes(supervisor.descendants(pid)))
+    return set(process_tree.live_processes(process_tree.descendants(pid)))
 
 
 def find_processes(which: Callable[[int], bool]) -> set[int]:
@@ -217,7 +217,7 @@ def test_no_process_survives_a_killed_parent(what: str) -> None:
         below = processes_below(parent.pid)
         assert len(below) >= 4
         parent.kill()
-    wait_until(lambda: not set(supervisor.live_processes(below)))
+    wait_until(lambda: not set(process_tree.live_processes(below)))
 
 
 def test_a_program_need_not_close_its_engines() -> None:

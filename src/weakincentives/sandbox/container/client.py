@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weakincentives.posix import descriptors, frames, workers
-from weakincentives.sandbox import attribute_calls, command, launcher, supervisor
+from weakincentives.posix import child_process, descriptors, frames, workers
+from weakincentives.sandbox import attribute_calls, command, launcher, process_tree, supervisor
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.container import entries, file_server, runner
 from weakincentives.sandbox.launcher import SupervisorReport
@@ -26,7 +26,8 @@ from weakincentives.sandbox.output import OutputBuffer
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
 _MODULES = (
-    *(descriptors, frames, workers, attribute_calls, supervisor, command, launcher),
+    *(descriptors, frames, workers, child_process),
+    *(attribute_calls, process_tree, supervisor, command, launcher),
     *(entries, file_server, runner),
 )
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
@@ -344,7 +345,7 @@ class ContainerCommand:
         try:
             if not self.has_ended:
                 self.stop()
-                limit = self._grace + supervisor.KILL_TIMEOUT + _RESPONSE_TIMEOUT
+                limit = self._grace + process_tree.KILL_TIMEOUT + _RESPONSE_TIMEOUT
                 self.serve(time.monotonic() + limit)
         finally:
             self._client.close_channel(self._number)

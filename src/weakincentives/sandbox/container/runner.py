@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from weakincentives.posix import child_process
 from weakincentives.posix.workers import ServerProcess
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import process_tree, supervisor
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.container.entries import open_directory
 from weakincentives.sandbox.container.file_server import FileServer
@@ -343,11 +344,11 @@ class _ForkedServer:
 
     def poll(self) -> int | None:
         """Return None while it runs."""
-        return None if any(supervisor.live_processes([self.pid])) else 0
+        return None if any(process_tree.live_processes([self.pid])) else 0
 
     def kill(self) -> None:
         """Kill it."""
-        supervisor.send([self.pid], signal.SIGKILL)
+        process_tree.send([self.pid], signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait until it is gone."""
@@ -404,7 +405,7 @@ def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
     os.umask(0o022)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     if seccomp:
-        supervisor.install_filter(bytes.fromhex(seccomp))
+        child_process.install_filter(bytes.fromhex(seccomp))
     limited = [name for name, files in _LIMITS.items() if any(map(_is_limit, files))]
     for name in limits.keys() - limited:  # the engine could not: the second best
         resource.setrlimit(_RESOURCES[name], (limits[name], limits[name]))

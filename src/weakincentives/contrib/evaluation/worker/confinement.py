@@ -7,8 +7,7 @@ import ctypes
 import errno
 import resource
 
-from weakincentives.sandbox import supervisor
-from weakincentives.sandbox.command import Confinement
+from weakincentives.posix.child_process import Confinement, confine, install_filter
 from weakincentives.sandbox.seccomp import (
     HOST_RULES,
     RULES,
@@ -114,13 +113,7 @@ def confine_worker(ruleset: int | None) -> None:
         (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
         (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
     )
-    confinement = Confinement(
-        limits=limits,
-        drops_privileges=True,
-        ruleset=ruleset,
-        seccomp=_first_filter,
-    )
-    supervisor.confine(confinement.encode(), confinement.descriptors)
+    confine(Confinement(limits, drops_privileges=True, ruleset=ruleset, seccomp=_first_filter))
     _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
 
 
@@ -130,7 +123,7 @@ def seal_worker() -> None:
     Raises:
         OSError: The kernel refused; no code must run.
     """
-    supervisor.install_filter(_last_filter, all_threads=True)
+    install_filter(_last_filter, all_threads=True)
 
 
 def limit_memory(more: int) -> None:

@@ -22,7 +22,7 @@ from weakincentives import posix
 from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.engine import EngineUnavailableError
 from weakincentives.contrib.evaluation.params import EvalError
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import process_tree
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
 
 MAX_IDLE = 2
@@ -150,7 +150,7 @@ class Worker:
         """Kill the process and all that it started, and wait until it is gone if `waits`."""
         if self._process >= 0:
             if self._starts_processes:
-                supervisor.kill_session(self._pid)
+                process_tree.kill_session(self._pid)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             if waits:
@@ -252,7 +252,7 @@ def _end_workers(idle: list[Worker], server: posix.ServerProcess | None) -> None
         worker.forget() if server is None else worker.kill()
     idle.clear()
     if server is not None:
-        supervisor.kill_descendants(server.pid)
+        process_tree.kill_descendants(server.pid)
 
 
 def unconfined(reason: str) -> str:

@@ -28,8 +28,9 @@ from typing import Any, Protocol
 
 from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.worker import confinement
+from weakincentives.posix import child_process
 from weakincentives.posix.frames import FrameError, receive_frame, send_frame
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox.process_tree import kill_descendants
 
 _PR_SET_PDEATHSIG = 1
 _UNWANTED = ("numpy", "numpy_financial")  # asteval imports them if it can, which takes long
@@ -163,7 +164,7 @@ def main(requests: str, parent: str, program: str, *directories: str) -> None:
         program: The module that runs code; see `Program`.
         directories: Where third-party packages are.
     """
-    supervisor.set_name(_NAME)
+    child_process.set_name(_NAME)
     sys.path += directories
     loaded = _load(program)
     server = os.getpid()
@@ -173,8 +174,8 @@ def main(requests: str, parent: str, program: str, *directories: str) -> None:
         gc.enable()
         serve_evaluations(descriptors, loaded)
 
-    supervisor.serve(int(requests), int(parent), work)
-    supervisor.kill_descendants(server)
+    child_process.serve(int(requests), int(parent), work)
+    kill_descendants(server)
     os._exit(0)
 
 

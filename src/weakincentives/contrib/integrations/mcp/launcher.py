@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Sequence
 
+from weakincentives.posix import child_process
 from weakincentives.sandbox import supervisor
 
 NOT_STARTED = 127
@@ -24,9 +25,9 @@ def main(parent: str, *command: str) -> None:
         parent: The process that started this one.
         command: The server's command.
     """
-    supervisor.set_name(_NAME)
-    supervisor.become_subreaper()
-    (alive,) = supervisor.watch(int(parent))
+    child_process.set_name(_NAME)
+    child_process.become_subreaper()
+    (alive,) = child_process.watch(int(parent))
     wakeup = supervisor.wake_on_child()
     child = os.fork()
     if child == 0:
