@@ -28,7 +28,7 @@ from weakincentives.sandbox import (
     create_sandbox,
     prune_sandboxes,
 )
-from weakincentives.sandbox.container import Container, PodmanSandboxConfig, client, engine
+from weakincentives.sandbox.container import Container, PodmanSandboxConfig, container, engine
 from weakincentives.sandbox.podman import PodmanSandbox
 
 
@@ -704,7 +704,7 @@ _NEWER_THAN_3_10 = {
 }
 
 
-@pytest.mark.parametrize("sent", client._MODULES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("sent", container._MODULES, ids=lambda each: each.__name__)
 def test_what_runs_in_a_container_needs_nothing_newer_than_its_python(sent: ModuleType) -> None:
     tree = ast.parse(Path(str(sent.__file__)).read_text(), feature_version=(3, 10))
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]

@@ -37,6 +37,7 @@ from weakincentives.posix.descriptors import open_directory as open_directory
 from weakincentives.posix.descriptors import read_range as read_range
 from weakincentives.posix.descriptors import write_all as write_all
 from weakincentives.posix.frames import FrameError as FrameError
+from weakincentives.posix.frames import read_lines as read_lines
 from weakincentives.posix.frames import receive_frame as receive_frame
 from weakincentives.posix.frames import send_frame as send_frame
 from weakincentives.posix.inotify import Event as Event
@@ -56,7 +57,6 @@ from weakincentives.posix.interrupts import no_time_limit as no_time_limit
 from weakincentives.posix.interrupts import on_cancel as on_cancel
 from weakincentives.posix.interrupts import remaining_time as remaining_time
 from weakincentives.posix.interrupts import time_limit as time_limit
-from weakincentives.posix.lines import read_lines as read_lines
 from weakincentives.posix.paths import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import display_paths as display_paths

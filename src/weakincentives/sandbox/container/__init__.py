@@ -1,6 +1,5 @@
 """Containers: the engine, the runner inside, and the connection between host and runner."""
 
-from weakincentives.sandbox.container.client import BOOTSTRAP as BOOTSTRAP
 from weakincentives.sandbox.container.client import ContainerCommand as ContainerCommand
 from weakincentives.sandbox.container.client import RunnerClient as RunnerClient
 from weakincentives.sandbox.container.container import Container as Container

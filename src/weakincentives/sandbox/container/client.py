@@ -14,48 +14,22 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from weakincentives.posix import child_process, descriptors, frames, workers
-from weakincentives.sandbox import attribute_calls, command, launcher, process_tree, supervisor
+from weakincentives.posix import write_all
+from weakincentives.sandbox import process_tree
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.container import entries, file_server, runner
+from weakincentives.sandbox.container import file_server, runner
 from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import OutputBuffer
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
-_MODULES = (
-    *(descriptors, frames, workers, child_process),
-    *(attribute_calls, process_tree, supervisor, command, launcher),
-    *(entries, file_server, runner),
-)
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
 _MAX_WAIT = 1e6  # seconds
 _RESPONSE_TIMEOUT = 5.0  # seconds for the runner to respond, in addition to its own work
 _EXIT_TIMEOUT = 10.0  # seconds for the container to be removed once the runner has exited
 _CHUNK = 64 * 1024
 _SUPERVISOR_WORDS = frozenset({"ready", "fault", "unconfined", "exit", "done"})
-
-# reads the modules from standard input and starts the runner
-BOOTSTRAP = """
-import json, os, sys, types
-def read(size):
-    data = b""
-    while len(data) < size:
-        data += os.read(0, size - len(data)) or sys.exit("The host has gone")
-    return data
-modules, arguments = json.loads(read(int(read(10))))
-for name, source in modules:
-    module = types.ModuleType(name)
-    module.__path__, module.__file__ = [], name
-    sys.modules[name] = module
-    parent, _, last = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], last, module)
-    exec(compile(source, name, "exec"), module.__dict__)
-module.main(*arguments)
-"""
 
 _Frame: TypeAlias = tuple[int, bytes]
 _Channel: TypeAlias = "queue.SimpleQueue[_Frame | None]"  # None: the connection has ended
@@ -64,22 +38,8 @@ _Channel: TypeAlias = "queue.SimpleQueue[_Frame | None]"  # None: the connection
 class RunnerClient:
     """A connection to a runner; thread-safe."""
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        workspace: str,
-        seccomp: bytes = b"",
-        limits: Mapping[str, int] | None = None,
-    ) -> None:
-        """Start the runner in the container of `process`, which runs `BOOTSTRAP`.
-
-        Args:
-            process: A podman process with pipes.
-            workspace: The directory in which commands run.
-            seccomp: A BPF program that filters the system calls of all commands.
-            limits: Bytes of `memory` and number of `pids`; where no control group limits them for
-                all commands together, they become limits of each process and of the user.
-        """
+    def __init__(self, process: "subprocess.Popen[bytes]", program: bytes) -> None:
+        """Send the runner to the container of a podman process with pipes."""
         self._process = process
         self._lock = threading.Lock()
         self._numbers = 0
@@ -89,7 +49,7 @@ class RunnerClient:
             self, _disconnect, process, os.getpid()
         )
         self._connection.start()
-        self._write(_bundle(workspace, seccomp, limits or {}))
+        self._write(program)
 
     def wait_until_ready(self, timeout: float) -> Mapping[str, Any]:
         """Return the runner's facts about the container.
@@ -105,10 +65,7 @@ class RunnerClient:
             ) from None
         if frame is None or frame[0] != runner.READY:
             raise SandboxUnavailableError(f"The container did not start: {self.error_text()}")
-        facts: dict[str, Any] = json.loads(frame[1])
-        if facts.get("protocol") != runner.PROTOCOL:
-            raise SandboxUnavailableError(f"Unknown protocol of the runner: {facts!r}")
-        return facts
+        return json.loads(frame[1])
 
     @property
     def is_alive(self) -> bool:
@@ -151,7 +108,7 @@ class RunnerClient:
 
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
         """Send a frame; if the container is gone, the channel says so."""
-        self._write(runner.HEADER.pack(number, kind, len(payload)) + payload)
+        self._write(runner.encode_message(number, kind, payload))
 
     def lost_error(self) -> SandboxUnavailableError:
         """Return the error for a container that is gone."""
@@ -163,9 +120,7 @@ class RunnerClient:
         if stdin is None:
             raise TypeError("The process has no pipe for standard input")
         with self._lock, contextlib.suppress(OSError, ValueError):  # the reader notices the end
-            left = memoryview(data)
-            while left:
-                left = left[os.write(stdin.fileno(), left) :]
+            write_all(stdin.fileno(), data)
 
 
 def _decode(payload: bytes) -> tuple[dict[str, Any], bytes]:
@@ -179,21 +134,6 @@ def _decode(payload: bytes) -> tuple[dict[str, Any], bytes]:
         return dict(reply), data
     except (ValueError, TypeError) as error:
         raise SandboxUnavailableError(f"The runner sent a malformed reply: {error}") from error
-
-
-def _bundle(workspace: str, seccomp: bytes, limits: Mapping[str, int]) -> bytes:
-    """Return the modules of the runner, as `BOOTSTRAP` reads them."""
-    packages = [(name, "") for name in _package_names()]
-    modules = [(each.__name__, Path(str(each.__file__)).read_text()) for each in _MODULES]
-    data = json.dumps([packages + modules, [workspace, seccomp.hex(), dict(limits)]]).encode()
-    return b"%010d" % len(data) + data
-
-
-def _package_names() -> list[str]:
-    """Return the packages of the modules, each before those inside it."""
-    parents = [each.__name__.split(".")[:-1] for each in _MODULES]
-    counts = [(names, count) for names in parents for count in range(1, len(names) + 1)]
-    return sorted({".".join(names[:count]) for names, count in counts})
 
 
 class _RunnerConnection:
@@ -230,7 +170,9 @@ class _RunnerConnection:
         try:
             while stdout is not None and (data := os.read(stdout.fileno(), 4 * _CHUNK)):
                 unread += data
-                self._dispatch(unread)
+                for number, kind, payload in runner.take_messages(unread, runner.MAX_FRAME):
+                    if (channel := self._channels.get(number)) is not None:
+                        channel.put((kind, payload))
         except (OSError, ValueError):
             pass  # closed by us, or malformed
         finally:
@@ -239,20 +181,6 @@ class _RunnerConnection:
                 channel.put(None)
             if stdout is not None:
                 stdout.close()
-
-    def _dispatch(self, unread: bytearray) -> None:
-        header = runner.HEADER
-        while len(unread) >= header.size:
-            number, kind, size = header.unpack_from(unread)
-            if size > runner.MAX_FRAME:
-                raise ValueError("A frame is too large")
-            end = header.size + size
-            if len(unread) < end:
-                return
-            channel = self._channels.get(number)
-            if channel is not None:
-                channel.put((kind, bytes(unread[header.size : end])))
-            del unread[:end]
 
     def _read_errors(self) -> None:
         stderr = self._process.stderr

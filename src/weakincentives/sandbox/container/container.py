@@ -1,15 +1,19 @@
 """A container that starts when it is needed, and the choice of an OCI runtime that works."""
 
+import json
 import os
 import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from weakincentives.sandbox.container import engine
-from weakincentives.sandbox.container.client import BOOTSTRAP, RunnerClient
+from weakincentives.posix import child_process, descriptors, frames, workers
+from weakincentives.sandbox import attribute_calls, command, launcher, process_tree, supervisor
+from weakincentives.sandbox.container import engine, entries, file_server, runner
+from weakincentives.sandbox.container.client import RunnerClient
 from weakincentives.sandbox.container.image import find_pin
 from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
@@ -21,9 +25,34 @@ from weakincentives.sandbox.seccomp import (
     socket_rules,
 )
 
+_MODULES = (
+    *(descriptors, frames, workers, child_process),
+    *(attribute_calls, process_tree, supervisor, command, launcher),
+    *(entries, file_server, runner),
+)
 _START_TIMEOUT = 60.0  # seconds
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PROGRAM = ("python3", "-I", "-S", "-X", "utf8", "-c", BOOTSTRAP)
+# reads the modules from standard input and starts the runner
+_BOOTSTRAP = """
+import json, os, sys, types
+def read(size):
+    data = b""
+    while len(data) < size:
+        data += os.read(0, size - len(data)) or sys.exit("The host has gone")
+    return data
+modules, arguments = json.loads(read(int.from_bytes(read(4), "big")))
+for name, source in modules:
+    module = types.ModuleType(name)
+    module.__path__, module.__file__ = [], name
+    sys.modules[name] = module
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, module)
+    exec(compile(source, name, "exec"), module.__dict__)
+module.main(*arguments)
+"""
+
+_PROGRAM = ("python3", "-I", "-S", "-X", "utf8", "-c", _BOOTSTRAP)
 # what an OCI runtime prints if it cannot start any container on this host
 _RUNTIME_ERRORS = ("OCI runtime", "crun", "cgroups in hybrid mode", "setrlimit", "runc")
 
@@ -161,14 +190,14 @@ class Container:
         name = engine.new_name()
         process = self._engine.start(
             name,
-            _PROGRAM,
-            image=find_pin(self._config, image) or image,
+            find_pin(self._config, image) or image,
+            *_PROGRAM,
             runtime=runtime,
             workspace=self._workspace,
             readable=self._readable,
             directory=directory,
         )
-        client = RunnerClient(process, engine.WORKSPACE, self._filter(), self._config.group_limits)
+        client = RunnerClient(process, _bundle(self._filter(), self._config.group_limits))
         try:
             facts = client.wait_until_ready(_START_TIMEOUT)
         except SandboxUnavailableError:
@@ -225,3 +254,18 @@ class Container:
         if client is not None and client.disconnect():
             self._engine.remove([self._name])
         self._discard()
+
+
+def _bundle(seccomp: bytes, limits: Mapping[str, int]) -> bytes:
+    """Return the modules of the runner with its arguments, as `_BOOTSTRAP` reads them."""
+    packages = [(name, "") for name in _package_names()]
+    modules = [(each.__name__, Path(str(each.__file__)).read_text()) for each in _MODULES]
+    arguments = [engine.WORKSPACE, seccomp.hex(), dict(limits)]
+    return frames.encode_frame(json.dumps([packages + modules, arguments]).encode())
+
+
+def _package_names() -> list[str]:
+    """Return the packages of the modules, each before those inside it."""
+    parents = [each.__name__.split(".")[:-1] for each in _MODULES]
+    counts = [(names, count) for names in parents for count in range(1, len(names) + 1)]
+    return sorted({".".join(names[:count]) for names, count in counts})

@@ -246,9 +246,7 @@ class PodmanEngine:
     def start(
         self,
         name: str,
-        program: Sequence[str],
-        *,
-        image: str,
+        *program: str,
         runtime: str | None,
         workspace: str | None,
         readable: Iterable[str],
@@ -258,8 +256,7 @@ class PodmanEngine:
 
         Args:
             name: The name of the container.
-            program: What to run in it.
-            image: The image.
+            program: The image, and what to run in it.
             runtime: The OCI runtime; None for the engine's default.
             workspace: A directory to bind at `WORKSPACE`; None for an empty one inside.
             readable: Other paths to bind, read-only, where they are on the host.
@@ -269,7 +266,7 @@ class PodmanEngine:
         options += self._limit_options() + self._mount_options(workspace)
         options += [part for each in readable for part in _bind(each, each, "ro")]
         return subprocess.Popen(
-            [*self.command("run", runtime=runtime), *options, image, *program],
+            [*self.command("run", runtime=runtime), *options, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,16 +7,13 @@ symbolic link: every path is resolved one segment at a time from the open worksp
 import errno
 import json
 import os
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
 from weakincentives.posix.descriptors import OpenDescriptor, write_all
+from weakincentives.posix.frames import encode_frame, split_frame
 from weakincentives.sandbox.container import entries
-
-SIZE = struct.Struct(">I")
-"""The size of the JSON part of a request or reply; the rest is data."""
 
 INLINE = 1024 * 1024
 """Files up to this size are sent when they are opened; larger ones are read in pieces."""
@@ -29,9 +26,8 @@ UNREADABLE, LARGE = -1, -2
 
 
 def pack(value: object, data: bytes = b"") -> bytes:
-    """Return a request or a reply as bytes."""
-    text = json.dumps(value).encode()
-    return SIZE.pack(len(text)) + text + data
+    """Return a request or a reply as bytes: a frame of JSON, then data."""
+    return encode_frame(json.dumps(value).encode()) + data
 
 
 def unpack(payload: bytes) -> tuple[Any, bytes]:
@@ -40,10 +36,11 @@ def unpack(payload: bytes) -> tuple[Any, bytes]:
     Raises:
         ValueError: It is malformed.
     """
-    if len(payload) < SIZE.size:
+    found = split_frame(payload, len(payload))
+    if found is None:
         raise ValueError("A message is too short")
-    end = SIZE.size + SIZE.unpack_from(payload)[0]
-    return json.loads(payload[SIZE.size : end]), payload[end:]
+    text, end = found
+    return json.loads(text), payload[end:]
 
 
 class FileServer:

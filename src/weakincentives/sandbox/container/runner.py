@@ -14,11 +14,14 @@ import resource
 import select
 import signal
 import struct
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from weakincentives.posix import child_process
+from weakincentives.posix.descriptors import write_all
+from weakincentives.posix.frames import FrameError, encode_frame, split_frame
 from weakincentives.posix.workers import ServerProcess
 from weakincentives.sandbox import process_tree, supervisor
 from weakincentives.sandbox.command import Command
@@ -26,14 +29,8 @@ from weakincentives.sandbox.container.entries import open_directory
 from weakincentives.sandbox.container.file_server import FileServer
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 
-PROTOCOL = 1
-"""The version of the protocol; both sides must agree."""
-
-HEADER = struct.Struct(">IBI")
-"""The header of a frame: number of the command or call, kind, size of the payload."""
-
 MAX_FRAME = 64 * 1024 * 1024
-"""The largest payload of a frame, in bytes."""
+"""Bytes of a frame from the runner, which the host does not trust."""
 
 WINDOW = 1024 * 1024
 """Bytes of a command's output or input that may be on their way, until the other side confirms."""
@@ -47,6 +44,7 @@ READY, STDOUT, STDERR, REPORT, ACCEPTED, REPLY, END = range(1, 8)
 COUNT = struct.Struct(">Q")
 """The payload of `CONFIRM` and `ACCEPTED`: a number of bytes."""
 
+_HEADER = struct.Struct(">IB")  # of a message: number of the command or call, kind
 _CHUNK = 256 * 1024
 _PIECE = 64 * 1024  # of a command's input or output
 _MAX_DRAIN = 32  # pieces; more than the capacity of a pipe
@@ -60,6 +58,25 @@ _LIMITS = {
 }
 _RESOURCES = {"memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
 _UNLIMITED = 2**60
+
+
+def encode_message(number: int, kind: int, payload: bytes = b"") -> bytes:
+    """Return a message as a frame."""
+    return encode_frame(_HEADER.pack(number, kind) + payload)
+
+
+def take_messages(received: bytearray, limit: int) -> Iterator[tuple[int, int, bytes]]:
+    """Remove the complete messages from what has been received; yield number, kind, payload.
+
+    Raises:
+        ValueError: One is malformed, or longer than the limit.
+    """
+    while (found := split_frame(received, limit)) is not None:
+        frame, end = found
+        if len(frame) < _HEADER.size:
+            raise FrameError("A message is too short")
+        del received[:end]
+        yield *_HEADER.unpack_from(frame), frame[_HEADER.size :]
 
 
 class FrameLoop:
@@ -90,9 +107,7 @@ class FrameLoop:
 
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
         """Send a frame; blocks while the host is slow, which the window bounds."""
-        left = memoryview(HEADER.pack(number, kind, len(payload)) + payload)
-        while left:
-            left = left[os.write(1, left) :]
+        write_all(1, encode_message(number, kind, payload))
 
 
 class Runner:
@@ -113,7 +128,6 @@ class Runner:
     def run(self) -> None:
         """Serve until the host closes standard input."""
         facts = {
-            "protocol": PROTOCOL,
             "path": os.environ.get("PATH", ""),
             "user": os.getuid(),
             "limited": self._limited,
@@ -127,13 +141,7 @@ class Runner:
         if not data:
             os._exit(0)
         self._unread += data
-        while len(self._unread) >= HEADER.size:
-            number, kind, size = HEADER.unpack_from(self._unread)
-            end = HEADER.size + size
-            if len(self._unread) < end:
-                return
-            payload = bytes(self._unread[HEADER.size : end])
-            del self._unread[:end]
+        for number, kind, payload in take_messages(self._unread, sys.maxsize):
             self._handle(number, kind, payload)
 
     def _handle(self, number: int, kind: int, payload: bytes) -> None:
