@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.sandbox import BubblewrapSandbox
-from weakincentives.sandbox.etc_directory import EtcDirectory
+from weakincentives.sandbox.system_paths import EtcDirectory
 
 
 @pytest.fixture

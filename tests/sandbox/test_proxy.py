@@ -18,7 +18,8 @@ from tests.descriptors import open_descriptors
 from tests.sandbox.proxy_servers import WAIT, raw_server, wait_until, web_server
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.protocol import NetworkConnection
-from weakincentives.sandbox.proxy import ProxyServer, ProxySettings
+from weakincentives.sandbox.proxy import ProxyServer
+from weakincentives.sandbox.proxy_connection import ProxySettings
 
 LOCAL = "127.0.0.1"
 

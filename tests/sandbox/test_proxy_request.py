@@ -2,7 +2,7 @@
 
 import pytest
 
-from weakincentives.sandbox.proxy_request import ProxyError, ProxyRequest, parse_request
+from weakincentives.sandbox.proxy_connection import ProxyError, ProxyRequest, parse_request
 
 
 def test_connect_asks_for_a_tunnel() -> None:

@@ -20,8 +20,8 @@ from weakincentives.sandbox.container import (
     prune_sandboxes,
     pull_image,
 )
+from weakincentives.sandbox.host import LocalSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
-from weakincentives.sandbox.local import LocalSandbox
 from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.podman import PodmanSandbox
 from weakincentives.sandbox.probe import (

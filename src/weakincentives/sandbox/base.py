@@ -7,13 +7,15 @@ import errno
 import math
 import os
 import signal
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Condition, get_ident
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypedDict, TypeVar
 
 from weakincentives.posix import check_time, on_cancel, os_error, remaining_time
 from weakincentives.sandbox.background import (
@@ -43,7 +45,7 @@ from weakincentives.sandbox.protocol import (
     OutputListener,
     SandboxUnavailableError,
 )
-from weakincentives.sandbox.proxy_port import ProxyPort
+from weakincentives.sandbox.proxy import ProxyPort
 
 _MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
 
@@ -51,20 +53,42 @@ _MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
 _Process = TypeVar("_Process", bound=RunningCommand)
 
 
+class CommandOptions(TypedDict, total=False):
+    """The options of all sandboxes; see `CommandSandbox`."""
+
+    env: Mapping[str, str] | None
+    readable: Iterable[str | os.PathLike[str]]
+    original: str | os.PathLike[str] | None
+    grace: float
+    clock: Callable[[], float]
+
+
 class CommandSandbox(ABC, Generic[_Process]):
     """Runs commands to their end, or in the background."""
 
     def __init__(
-        self, env: Mapping[str, str] | None, *, grace: float, clock: Callable[[], float]
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        readable: Iterable[str | os.PathLike[str]] = (),
+        original: str | os.PathLike[str] | None = None,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Run nothing yet.
 
         Args:
-            env: Variables for every command.
+            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
+                and `TERM`.
+            readable: Paths of the host that commands may read, besides programs and libraries,
+                where the sandbox isolates.
+            original: The directory that the workspace is a copy of.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
         """
         self._env = validate_env(env)
+        self._granted = tuple(str(Path(each).absolute()) for each in readable)
+        self._original = None if original is None else str(Path(original).absolute())
         self._grace = grace
         self._clock = clock
         self._background = BackgroundProcesses()

@@ -29,10 +29,8 @@ from typing import Literal, Unpack
 from weakincentives.extras import install_command
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import Confinement, network_namespace
-from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command
-from weakincentives.sandbox.etc_directory import EtcDirectory
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 from weakincentives.sandbox.process import CommandProcess
@@ -42,8 +40,8 @@ from weakincentives.sandbox.protocol import (
     OutputListener,
     SandboxUnavailableError,
 )
-from weakincentives.sandbox.proxy import ProxySettings
-from weakincentives.sandbox.proxy_port import ProxyPort
+from weakincentives.sandbox.proxy import ProxyPort
+from weakincentives.sandbox.proxy_connection import ProxySettings
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
     RULES,
@@ -53,6 +51,7 @@ from weakincentives.sandbox.seccomp import (
 from weakincentives.sandbox.supervisor import PROXY_PORT
 from weakincentives.sandbox.system_paths import (
     SYSTEM_DIRECTORIES,
+    EtcDirectory,
     can_read,
     find_hidden_homes,
     find_program,
@@ -162,8 +161,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             SandboxUnavailableError: bubblewrap is missing, or the filesystem is read-only.
             ValueError: A host is invalid.
         """
-        allowed = AllowList(allow_hosts)
-        self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
+        self._proxy = ProxySettings.create(allow_hosts, on_connection)
         root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
         original = options.get("original") or root
         self._program = program or _find_program((root, original, *untrusted))

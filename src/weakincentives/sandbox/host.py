@@ -8,12 +8,12 @@ import os
 import platform
 import sys
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
+from typing import Unpack
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import (
@@ -23,7 +23,7 @@ from weakincentives.posix import (
     owner_name,
     remove_tree,
 )
-from weakincentives.sandbox.base import CommandSandbox, ConfinedCommand
+from weakincentives.sandbox.base import CommandOptions, CommandSandbox, ConfinedCommand
 from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, ControlGroups, SandboxLimits
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.launcher import Launcher
@@ -32,7 +32,12 @@ from weakincentives.sandbox.protocol import (
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.seccomp import is_supported
-from weakincentives.sandbox.system_paths import check_workspace, readable_paths
+from weakincentives.sandbox.system_paths import (
+    check_workspace,
+    find_environment,
+    map_search_path,
+    readable_paths,
+)
 
 _PREFIX = "wink-sandbox-"
 
@@ -120,32 +125,24 @@ class HostSandbox(CommandSandbox[CommandProcess]):
     def __init__(
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        original: str | os.PathLike[str] | None = None,
-        grace: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Unpack[CommandOptions],
     ) -> None:
         """Run commands on the files of `filesystem`.
 
         Args:
             filesystem: The workspace, or the path of its directory.
-            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
-                and `TERM`; home and temporary files are in a directory that `close` removes.
-            original: The directory that the workspace is a copy of: Python imports the copy where
-                an editable install names the original.
-            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
-            clock: Returns the current time in seconds; timeouts are measured with it.
+            options: Those of `CommandSandbox`. The home and temporary files are in a directory
+                that `close` removes. Python imports the copy where an editable install names the
+                original.
 
         Raises:
             SandboxUnavailableError: The filesystem is read-only, which commands would ignore.
         """
-        super().__init__(env, grace=grace, clock=clock)
+        super().__init__(**options)
         self._owns_filesystem = isinstance(filesystem, str | os.PathLike)
         self._filesystem = open_workspace(filesystem)
         # commands start elsewhere, where a relative path would be another directory
         self._root = str(Path(self._filesystem.root).absolute())
-        self._original = None if original is None else str(Path(original).absolute())
         self._environment = CommandEnvironment()
         self._hook = self._create_import_hook()
         self._env = {**self._variables(), **self._add_import_hook(self._env)}
@@ -237,15 +234,27 @@ class HostSandbox(CommandSandbox[CommandProcess]):
             confined.check(process)
 
 
-class IsolationOptions(TypedDict, total=False):
+class LocalSandbox(HostSandbox):
+    """Runs commands on the host as the current user. It isolates nothing.
+
+    A command can read and change whatever this user can, inside the workspace and outside,
+    and reach the network. Use it for code that you would run yourself. What it does provide:
+    a timeout, bounded output, an environment without secrets, and cleanup of every
+    process that a command started.
+    """
+
+    def _variables(self) -> dict[str, str]:
+        root = self._root
+        path = map_search_path(workspace=root, seen_at=root, original=self._original)
+        environment = None if self._original is None else find_environment(root)
+        own = [] if environment is None else [f"{root}/{environment}/bin"]
+        return self._environment.variables(path=[*own, *path])
+
+
+class IsolationOptions(CommandOptions, total=False):
     """The options of `IsolatedSandbox`."""
 
-    env: Mapping[str, str] | None
-    readable: Iterable[str | os.PathLike[str]]
-    original: str | os.PathLike[str] | None
     limits: SandboxLimits
-    grace: float
-    clock: Callable[[], float]
 
 
 class IsolatedSandbox(HostSandbox):
@@ -255,26 +264,17 @@ class IsolatedSandbox(HostSandbox):
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],
         *,
-        env: Mapping[str, str] | None = None,
-        readable: Iterable[str | os.PathLike[str]] = (),
-        original: str | os.PathLike[str] | None = None,
         limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
-        grace: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Unpack[CommandOptions],
     ) -> None:
         """Run commands on the files of `filesystem`.
 
         Args:
             filesystem: The workspace, or the path of its directory.
-            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
-                and `TERM`.
-            readable: Paths of the host that commands may read, besides programs and libraries.
-            original: The directory that the workspace is a copy of. Where the sandbox can do that,
-                commands find the workspace at this path too, because virtual environments and
-                caches refer to it; elsewhere Python imports the copy instead.
             limits: Memory, processes and file size.
-            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
-            clock: Returns the current time in seconds; timeouts are measured with it.
+            options: Those of `CommandSandbox`. Where the sandbox can do that, commands find the
+                workspace at the path of the original too, because virtual environments and caches
+                refer to it; elsewhere Python imports the copy instead.
 
         Raises:
             SandboxUnavailableError: The host cannot isolate commands in this way, or the
@@ -286,10 +286,17 @@ class IsolatedSandbox(HostSandbox):
             )
         root = filesystem.root if isinstance(filesystem, HostBacked) else os.fspath(filesystem)
         check_workspace(root)
-        self._readable = readable_paths(readable, workspace=os.path.realpath(root))
         self._limits = limits
         self._groups: ControlGroups | None = None
-        super().__init__(filesystem, env=env, original=original, grace=grace, clock=clock)
+        super().__init__(filesystem, **options)
+
+    @cached_property
+    def _readable(self) -> tuple[str, ...]:
+        """What commands may read, besides the directories of the system.
+
+        It is found when the sandbox is made, before a command could change a path.
+        """
+        return readable_paths(self._granted, workspace=os.path.realpath(self._root))
 
     @property
     def limited(self) -> frozenset[str]:

@@ -9,19 +9,16 @@ command has a port of that proxy on the loopback interface of the container.
 """
 
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from weakincentives.filesystem import HostBacked, HostFilesystem, normalize_path
 from weakincentives.posix import OpenDescriptor
-from weakincentives.sandbox.allowlist import AllowList
-from weakincentives.sandbox.base import CommandSandbox, ConfinedCommand
-from weakincentives.sandbox.command import (
-    Command,
-)
+from weakincentives.sandbox.base import CommandOptions, CommandSandbox, ConfinedCommand
+from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.container import (
     HOME,
     Container,
@@ -37,8 +34,8 @@ from weakincentives.sandbox.protocol import (
     ConnectionListener,
     SandboxUnavailableError,
 )
-from weakincentives.sandbox.proxy import ProxySettings
-from weakincentives.sandbox.proxy_port import ProxyPort
+from weakincentives.sandbox.proxy import ProxyPort
+from weakincentives.sandbox.proxy_connection import ProxySettings
 from weakincentives.sandbox.system_paths import check_workspace
 
 
@@ -50,14 +47,10 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
         filesystem: HostFilesystem | str | os.PathLike[str] | None = None,
         *,
         config: PodmanSandboxConfig | None = None,
-        env: Mapping[str, str] | None = None,
-        readable: Iterable[str | os.PathLike[str]] = (),
-        original: str | os.PathLike[str] | None = None,
         allow_hosts: Iterable[str] = (),
         on_connection: ConnectionListener | None = None,
         untrusted: Iterable[str | os.PathLike[str]] = (),
-        grace: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Unpack[CommandOptions],
     ) -> None:
         """Run commands on the files of `filesystem`; podman is not called yet.
 
@@ -65,55 +58,29 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
             filesystem: The workspace, or the path of its directory; None for a workspace inside
                 the container, which is the only way with a remote engine.
             config: The engine, the image and the limits; by default from the environment.
-            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
-                and `TERM`.
-            readable: Paths of the host that commands may read, besides the image.
-            original: The directory that the workspace is a copy of: podman is not looked for in
-                it. Programs come from the image, and do not know this directory.
             allow_hosts: Hosts that commands may connect to by HTTP and HTTPS, such as
                 `example.com`, `*.example.com` or `example.com:8443`; by default none.
             on_connection: Called with each connection when it has ended, in another thread.
             untrusted: Directories in which podman is not looked for, besides the workspace and
                 the original.
-            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
-            clock: Returns the current time in seconds; timeouts are measured with it.
+            options: Those of `CommandSandbox`. Programs come from the image, and do not know the
+                original.
 
         Raises:
             SandboxUnavailableError: The filesystem is read-only, which commands would ignore, or
                 the engine is remote and cannot use it, or the hosts.
             ValueError: A host is invalid.
         """
-        super().__init__(env, grace=grace, clock=clock)
-        allowed = AllowList(allow_hosts)
-        self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
+        super().__init__(**options)
+        self._proxy = ProxySettings.create(allow_hosts, on_connection)
         self._launcher = Launcher()
-        untrusted = (*untrusted, *(() if original is None else (original,)))
         self._config = configure(config)
+        if self._config.is_remote:
+            _check_remote(filesystem, self.allowed_hosts)
         self._owns_filesystem = not isinstance(filesystem, HostBacked)
-        self._filesystem: HostFilesystem | ContainerFilesystem
-        self._host_files: HostFilesystem | None = None
-        if filesystem is None:
-            self._container = Container(self._config, None, untrusted=untrusted)
-            self._filesystem = ContainerFilesystem(self._container)
-        elif self._config.is_remote:
-            raise SandboxUnavailableError(
-                "A remote engine shares no directory with this machine: unset PODMAN_BASE_URL and"
-                " PODMAN_CONNECTION to use the engine of this machine, or leave `filesystem` out"
-                " and copy files with `sandbox.filesystem.hydrate_from_host`"
-            )
-        else:
-            self._filesystem = self._host_files = open_workspace(filesystem)
-            check_workspace(self._filesystem.root)
-            paths = [str(Path(each).absolute()) for each in readable]
-            root = str(Path(self._filesystem.root).absolute())  # podman runs elsewhere
-            self._container = Container(
-                self._config, root, readable=paths, untrusted=(root, *untrusted)
-            )
-        if self._proxy is not None and self._config.is_remote:
-            raise SandboxUnavailableError(
-                f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy runs"
-                " on this machine; use a local engine, or name no hosts"
-            )
+        self._host_files = None if filesystem is None else open_workspace(filesystem)
+        self._container = self._create_container(untrusted)
+        self._inner_files = ContainerFilesystem(self._container)
 
     @property
     def config(self) -> PodmanSandboxConfig:
@@ -152,16 +119,24 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
     @property
     def filesystem(self) -> HostFilesystem | ContainerFilesystem:
         """The workspace in which commands run."""
-        return self._filesystem
+        return self._inner_files if self._host_files is None else self._host_files
 
     def close(self) -> None:
         """Stop all running commands and remove the container; idempotent."""
         super().close()
         if self._owns_filesystem:
             with suppress(SandboxUnavailableError):  # the container is gone
-                self._filesystem.close()
+                self.filesystem.close()
         self._container.close()
         self._launcher.close()
+
+    def _create_container(self, untrusted: Iterable[str | os.PathLike[str]]) -> Container:
+        root = None
+        if self._host_files is not None:
+            check_workspace(self._host_files.root)
+            root = str(Path(self._host_files.root).absolute())  # podman runs elsewhere
+        excluded = [*untrusted, *(each for each in (root, self._original) if each is not None)]
+        return Container(self._config, root, readable=self._granted, untrusted=excluded)
 
     def _confine(self, command: Command, cwd: str) -> "_ContainedCommand":
         """Make sure that the container runs."""
@@ -198,8 +173,23 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
     ) -> None:
         process.check()
         if process.report.error_number < 0:
-            self._filesystem.list(confined.cwd)  # raises the reason
+            self.filesystem.list(confined.cwd)  # raises the reason
         super()._check(confined, process, timed_out=timed_out)
+
+
+def _check_remote(filesystem: object, hosts: Sequence[str]) -> None:
+    """Make sure that a remote engine needs nothing of this machine."""
+    if filesystem is not None:
+        raise SandboxUnavailableError(
+            "A remote engine shares no directory with this machine: unset PODMAN_BASE_URL and"
+            " PODMAN_CONNECTION to use the engine of this machine, or leave `filesystem` out"
+            " and copy files with `sandbox.filesystem.hydrate_from_host`"
+        )
+    if hosts:
+        raise SandboxUnavailableError(
+            f"A remote engine cannot allow {', '.join(hosts)}: the proxy runs"
+            " on this machine; use a local engine, or name no hosts"
+        )
 
 
 class _ContainedCommand(ConfinedCommand):

@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import OpenDescriptor
+from weakincentives.sandbox.base import CommandOptions
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
-from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
+from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox, LocalSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
-from weakincentives.sandbox.local import LocalSandbox
 from weakincentives.sandbox.podman import PodmanSandbox
 from weakincentives.sandbox.protocol import ConnectionListener, SandboxUnavailableError
 
@@ -160,58 +160,34 @@ def create_sandbox(
     name: str,
     filesystem: HostFilesystem | str | os.PathLike[str],
     *,
-    env: Mapping[str, str] | None = None,
-    readable: Iterable[str | os.PathLike[str]] = (),
-    original: str | os.PathLike[str] | None = None,
     allow_hosts: Iterable[str] = (),
     on_connection: ConnectionListener | None = None,
+    **options: Unpack[CommandOptions],
 ) -> HostSandbox | PodmanSandbox:
     """Return the sandbox of this name on a workspace.
 
     Args:
         name: One of `SANDBOXES`; `auto` is the first that keeps its promises on this host.
         filesystem: The workspace, or the path of its directory.
-        env: Variables for every command.
-        readable: Paths of the host that commands may read, in a sandbox that isolates.
-        original: The directory that the workspace is a copy of; see `IsolatedSandbox`.
         allow_hosts: Hosts that commands may connect to; see `BubblewrapSandbox`.
         on_connection: Called with each connection when it has ended, in another thread.
+        options: Those of `CommandSandbox`: `env`, `readable`, `original`, `grace` and `clock`.
 
     Raises:
         SandboxUnavailableError: It cannot be used here, or cannot limit the network to hosts.
         ValueError: The name is unknown, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
-    chosen = _resolve_name(name, filesystem, original, hosts)
-    if chosen == LOCAL:
-        return LocalSandbox(filesystem, env=env, original=original)
-    kind = ISOLATED[chosen]
-    if not issubclass(kind, BubblewrapSandbox | PodmanSandbox):
-        return kind(filesystem, env=env, readable=readable, original=original)
-    return kind(
-        filesystem,
-        env=env,
-        readable=readable,
-        original=original,
-        allow_hosts=hosts,
-        on_connection=on_connection,
-    )
-
-
-def _resolve_name(
-    name: str,
-    filesystem: HostFilesystem | str | os.PathLike[str],
-    original: str | os.PathLike[str] | None,
-    hosts: Sequence[str],
-) -> str:
-    """Return the name of a sandbox that can limit the network to these hosts, if there are any."""
-    root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
-    workspaces = (root, *(() if original is None else (original,)))
-    chosen = choose_sandbox(untrusted=workspaces).name if name == AUTO else name
-    if chosen not in {*ISOLATED, LOCAL}:
+    if name == AUTO:
+        root = filesystem.root if isinstance(filesystem, HostBacked) else filesystem
+        name = choose_sandbox(untrusted=(root, options.get("original") or root)).name
+    if name not in {*ISOLATED, LOCAL}:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
-    check_hosts(chosen, hosts)
-    return chosen
+    check_hosts(name, hosts)
+    kind = ISOLATED.get(name, LocalSandbox)
+    if issubclass(kind, BubblewrapSandbox | PodmanSandbox):
+        return kind(filesystem, allow_hosts=hosts, on_connection=on_connection, **options)
+    return kind(filesystem, **options)
 
 
 def check_hosts(name: str, hosts: Sequence[str]) -> None:

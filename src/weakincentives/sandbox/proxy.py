@@ -1,74 +1,27 @@
 """HTTP proxy for sandboxed commands: connects to the hosts of an allow-list and to no others.
 
-The proxy runs in this process, outside the sandbox. It resolves names itself, checks every
-address, and connects to exactly the address that it checked, so that a second DNS answer
-changes nothing (DNS rebinding). A command reaches it on a loopback port of its own network
-namespace; the listening socket of that port arrives here over a Unix socket.
+The proxy runs in this process, outside the sandbox. A command reaches it on a loopback port of its
+own network namespace: a process in there opens the port, and sends the listening socket here over
+a Unix socket. The command gets no descriptor, and has no other way out.
 """
 
 import errno
 import logging
 import os
-import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from http import HTTPStatus
-from ipaddress import ip_address
+from collections.abc import Sequence
 
-from weakincentives.sandbox.allowlist import (
-    PERMISSION,
-    AllowList,
-    format_address,
-    format_rule,
-    is_connected_to_itself,
-    is_public,
-)
-from weakincentives.sandbox.protocol import ConnectionListener, NetworkConnection
-from weakincentives.sandbox.proxy_request import MAX_HEAD, ProxyError, ProxyRequest, parse_request
+from weakincentives.sandbox.allowlist import LOCALHOST
+from weakincentives.sandbox.launcher import Launcher
+from weakincentives.sandbox.protocol import NetworkConnection, SandboxUnavailableError
+from weakincentives.sandbox.proxy_connection import ProxyConnection, ProxySettings, shut_down
+from weakincentives.sandbox.supervisor import LISTEN
 
-_CHUNK = 64 * 1024
-_MAX_DRAIN = 1024 * 1024  # bytes of a rejected request that are read before the connection closes
-_DRAIN_TIMEOUT = 2.0  # seconds for that
 _JOIN_TIMEOUT = 2.0  # seconds for connections to end when they are closed
 _RETRY_INTERVAL = 0.1  # seconds, if a connection could not be accepted
-_END_OF_HEAD = b"\r\n\r\n"
-_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _log = logging.getLogger(__name__)
-
-
-def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a host, as the system resolves it."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
-
-
-@dataclass(frozen=True, slots=True)
-class ProxySettings:
-    """How a proxy decides and how long it waits.
-
-    Args:
-        allowed: The hosts that it connects to.
-        on_connection: Called after each connection, in a thread of the proxy.
-        resolve: Returns the addresses of a host and port.
-        head_timeout: Seconds for a client to send the head of its request.
-        connect_timeout: Seconds to connect to a server.
-        idle_timeout: Seconds without a byte in either direction after which it gives up.
-        max_open: Connections of a command at the same time; further ones wait.
-        max_connections: Connections of a command in all; further ones are refused.
-    """
-
-    allowed: AllowList
-    on_connection: ConnectionListener | None = None
-    resolve: Callable[[str, int], Sequence[str]] = resolve_host
-    head_timeout: float = 15.0
-    connect_timeout: float = 20.0
-    idle_timeout: float = 300.0
-    max_open: int = 64
-    max_connections: int = 2_000
 
 
 class ProxyServer:
@@ -87,7 +40,7 @@ class ProxyServer:
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(settings.max_open)
         self._listener: socket.socket | None = None
-        self._open: dict[_Connection, threading.Thread] = {}
+        self._open: dict[ProxyConnection, threading.Thread] = {}
         self._finished: list[NetworkConnection] = []
         self._count = 0
         self._closed = threading.Event()
@@ -113,9 +66,9 @@ class ProxyServer:
         """End the server and all connections, each of them recorded; idempotent."""
         with self._lock:
             self._closed.set()
-            _shut_down(self._courier)
+            shut_down(self._courier)
             if self._listener is not None:
-                _shut_down(self._listener)  # wakes up the thread that accepts
+                shut_down(self._listener)  # wakes up the thread that accepts
         self._slots.release()  # it may also wait for a connection to end
         self._thread.join()
         with self._lock:
@@ -153,7 +106,7 @@ class ProxyServer:
         with self._lock:
             self._count += 1
             is_surplus = self._count > self._settings.max_connections
-        connection = _Connection(client, self._settings, self._record, is_surplus=is_surplus)
+        connection = ProxyConnection(client, self._settings, self._record, is_surplus=is_surplus)
         thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
         with self._lock:
             self._open[connection] = thread
@@ -162,13 +115,13 @@ class ProxyServer:
         except RuntimeError:  # too many threads
             self._end(connection)
 
-    def _serve(self, connection: "_Connection") -> None:
+    def _serve(self, connection: ProxyConnection) -> None:
         try:
             connection.run()
         finally:
             self._end(connection)
 
-    def _end(self, connection: "_Connection") -> None:
+    def _end(self, connection: ProxyConnection) -> None:
         connection.finish()
         with self._lock:
             del self._open[connection]
@@ -186,282 +139,55 @@ class ProxyServer:
                 _log.exception("A listener failed on a connection to %s", connection.host)
 
 
-class _Connection:
-    """One connection of a client, until it is closed and recorded."""
+class ProxyPort:
+    """A loopback port for one command, and the proxy behind it."""
 
     def __init__(
         self,
-        client: socket.socket,
+        launcher: Launcher,
         settings: ProxySettings,
-        record: Callable[[NetworkConnection], None],
+        passed: Sequence[int] = (),
         *,
-        is_surplus: bool,
+        number: int | None = None,
     ) -> None:
-        self._client = client
-        self._server: socket.socket | None = None
-        self._settings = settings
-        self._record = record
-        self._is_surplus = is_surplus
-        self._started = time.monotonic()
-        self._host, self._port, self._address = "", 0, ""
-        self._reason = ""
-        self._up = self._down = 0
-        self._lock = threading.Lock()
-        self._is_finished = False
-        self.can_be_aborted = True
-        """False while it waits for the resolver."""
+        """Open a port.
 
-    def run(self) -> None:
-        """Serve the client to its end."""
-        try:
-            request, rest = self._read_request()
-            self._host, self._port = request.host, request.port
-            self._server = self._connect(request)
-            self._relay(request, self._server, rest)
-        except ProxyError as error:
-            self._reason = str(error)
-            with suppress(OSError):
-                self._respond(error)
-        except OSError as error:
-            self._reason = error.strerror or str(error)
-
-    def abort(self) -> None:
-        """Make `run` return soon; thread-safe."""
-        for each in (self._client, self._server):
-            if each is not None:
-                _shut_down(each)
-
-    def finish(self) -> None:
-        """Close and record the connection; thread-safe and idempotent."""
-        self._client.close()
-        if self._server is not None:
-            self._server.close()
-        with self._lock:
-            if self._is_finished:
-                return
-            self._is_finished = True
-        if self._server is None and not self._reason:
-            self._reason = "the command ended before the connection was made"
-        self._record(
-            NetworkConnection(
-                host=self._host,
-                port=self._port,
-                address=self._address,
-                allowed=bool(self._address),
-                reason=self._reason,
-                bytes_sent=self._up,
-                bytes_received=self._down,
-                duration_ms=(time.monotonic() - self._started) * 1000,
-            )
-        )
-
-    def _read_request(self) -> tuple[ProxyRequest, bytes]:
-        """Return the request, and what the client has sent after its head."""
-        if self._is_surplus:
-            count = self._settings.max_connections
-            message = f"wink: a command can make at most {count:,} connections"
-            raise ProxyError(HTTPStatus.TOO_MANY_REQUESTS, message)
-        until = self._started + self._settings.head_timeout
-        data = b""
-        while (end := data.find(_END_OF_HEAD)) < 0 or end > MAX_HEAD:
-            if len(data) > MAX_HEAD:
-                message = f"wink: the request has more than {MAX_HEAD:,} bytes of header fields"
-                raise ProxyError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message)
-            self._client.settimeout(max(0.001, until - time.monotonic()))
-            try:
-                more = self._client.recv(_CHUNK)
-            except TimeoutError:
-                message = "wink: the request did not arrive in time"
-                raise ProxyError(HTTPStatus.REQUEST_TIMEOUT, message) from None
-            if not more:
-                raise ConnectionError("the client closed the connection without a request")
-            data += more
-        head, _, rest = data.partition(_END_OF_HEAD)
-        return parse_request(head), rest
-
-    def _connect(self, request: ProxyRequest) -> socket.socket:
-        """Return a socket that is connected to an address that was checked."""
-        host, port = request.host, request.port
-        until = time.monotonic() + self._settings.connect_timeout
-        problem = "no address"
-        for address in self._find_addresses(host, port):
-            self._address = address
-            try:
-                return self._connect_to(host, address, port, until)
-            except OSError as error:
-                problem = error.strerror or str(error)
-        target = format_address(host, port)
-        raise ProxyError(HTTPStatus.BAD_GATEWAY, f"wink: cannot connect to {target}: {problem}")
-
-    def _find_addresses(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host to which the command may connect.
+        Args:
+            launcher: The fork server that opens it.
+            settings: What the proxy allows.
+            passed: Descriptors that say in which network namespace; see `supervisor.open_port`.
+            number: The number of the port, if it is opened later, when the command has started.
 
         Raises:
-            ProxyError: It may not, or the host has none.
+            SandboxUnavailableError: It cannot be opened.
         """
-        allowed = self._settings.allowed
-        if not allowed.allows(host, port):
-            raise _refusal(f"{format_rule(host, port)} is not allowed", format_rule(host, port))
-        self.can_be_aborted = False
-        try:
-            found = self._settings.resolve(host, port)
-        except OSError as error:
-            problem = error.strerror or str(error)
-            message = f"wink: {host} cannot be resolved: {problem}"
-            raise ProxyError(HTTPStatus.BAD_GATEWAY, message) from None
-        finally:
-            self.can_be_aborted = True
-        if self._is_finished:
-            raise ConnectionAbortedError
-        usable = [each for each in found if allowed.allows_address(host, each, port)]
-        if found and not usable:
-            raise _address_refusal(host, found[0], port)
-        return usable
+        courier, remote = socket.socketpair()
+        with remote:
+            try:
+                launcher.launch((remote.fileno(), *passed), LISTEN)
+            except BaseException as error:
+                courier.close()
+                if isinstance(error, OSError):
+                    raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
+                raise
+        self.server: ProxyServer = ProxyServer(courier, settings)
+        if number is None:
+            self.check()
+        self.variables: dict[str, str] = _variables(settings, number or self.server.wait_for_port())
 
-    def _connect_to(self, host: str, address: str, port: int, until: float) -> socket.socket:
-        server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        try:
-            server.settimeout(0)
-            code = server.connect_ex((address, port))
-            if code == errno.EINPROGRESS:
-                code = self._wait_for_connection(server, until)
-            if code:
-                raise OSError(code, os.strerror(code))
-            lists = self._settings.allowed.lists_address(host, address, port)
-            if is_connected_to_itself(server) and not lists:
-                # this machine got the address only after it was checked
-                self._address = ""
-                raise _address_refusal(host, address, port)
-        except BaseException:
-            server.close()
-            raise
-        return server
+    def check(self) -> None:
+        """Make sure that the port is open, unless the sandbox itself has failed.
 
-    def _wait_for_connection(self, server: socket.socket, until: float) -> int:
-        """Return the error of a connection attempt; the client may give up meanwhile."""
-        poll = select.poll()
-        poll.register(server, select.POLLOUT)
-        poll.register(self._client, 0)  # hang-ups and errors only
-        ready = dict(poll.poll(max(0.0, until - time.monotonic()) * 1000))
-        if self._client.fileno() in ready:
-            return errno.ECANCELED
-        if not ready:
-            return errno.ETIMEDOUT
-        return server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
-    def _relay(self, request: ProxyRequest, server: socket.socket, rest: bytes) -> None:
-        """Copy bytes in both directions until both have ended; after a plain request, one."""
-        if request.is_tunnel:
-            self._client.sendall(_ESTABLISHED)
-            up = _Flow(self._client, server, rest)
-        else:
-            length = request.body_length or 0
-            body = rest[:length]
-            up = _Flow(self._client, server, request.head + body, limit=length - len(body))
-        down = _Flow(server, self._client)
-        self._client.settimeout(0)
-        try:
-            while not (down.is_done and (up.is_done or not request.is_tunnel)):
-                if not _step((up, down), self._settings.idle_timeout):
-                    self._reason = f"no data for {self._settings.idle_timeout:g} seconds"
-                    return
-        finally:
-            self._up, self._down = up.count, down.count
-
-    def _respond(self, error: ProxyError) -> None:
-        """Send the sentence, also as the reason phrase, which is all that many clients show."""
-        text = str(error).encode("ascii", "replace")
-        head = (
-            b"HTTP/1.1 %d %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
-            b"Connection: close\r\n\r\n%b\n"
+        Raises:
+            SandboxUnavailableError: It could not be opened.
+        """
+        if self.server.wait_for_port() or self.server.error_number == errno.ECHILD:
+            return
+        self.server.close()
+        problem = os.strerror(self.server.error_number)
+        raise SandboxUnavailableError(
+            f"The proxy cannot open a port in the sandbox: {problem}; run it without allowed hosts"
         )
-        self._client.settimeout(_DRAIN_TIMEOUT)
-        self._client.sendall(head % (error.status, text, len(text) + 1, text))
-        self._client.shutdown(socket.SHUT_WR)
-        # if unread data were left, the kernel would reset the connection and drop the response
-        until, size = time.monotonic() + _DRAIN_TIMEOUT, 0
-        while size < _MAX_DRAIN and (left := until - time.monotonic()) > 0:
-            self._client.settimeout(left)
-            more = self._client.recv(_CHUNK)
-            if not more:
-                return
-            size += len(more)
-
-
-class _Flow:
-    """Bytes on their way from one socket to another."""
-
-    def __init__(
-        self,
-        source: socket.socket,
-        sink: socket.socket,
-        pending: bytes = b"",
-        *,
-        limit: int | None = None,
-    ) -> None:
-        """Send `pending`, then up to `limit` bytes from the source, by default all."""
-        self.source = source
-        self.sink = sink
-        self.pending = pending
-        self.count = 0
-        self._left = limit
-        self._is_open = limit != 0
-
-    @property
-    def is_done(self) -> bool:
-        return not self._is_open and not self.pending
-
-    @property
-    def wanted(self) -> tuple[socket.socket, int]:
-        """The socket that the flow waits for, and the event."""
-        return (self.sink, select.POLLOUT) if self.pending else (self.source, select.POLLIN)
-
-    def advance(self) -> None:
-        """Read or write once."""
-        try:
-            if self.pending:
-                self._send()
-            else:
-                self._receive()
-        except BlockingIOError:
-            pass
-        except OSError:
-            # one direction is broken; the other may still carry a response
-            self.pending, self._is_open = b"", False
-            _shut_down(self.sink, socket.SHUT_WR)
-
-    def _send(self) -> None:
-        sent = self.sink.send(self.pending)
-        self.count += sent
-        self.pending = self.pending[sent:]
-
-    def _receive(self) -> None:
-        self.pending = self.source.recv(_CHUNK if self._left is None else min(_CHUNK, self._left))
-        if self._left is not None:
-            self._left -= len(self.pending)
-        if not self.pending:
-            self._is_open = False
-            _shut_down(self.sink, socket.SHUT_WR)  # half-close: the other direction goes on
-        elif self._left == 0:
-            self._is_open = False
-
-
-def _step(flows: Sequence[_Flow], timeout: float) -> bool:
-    """Advance the flows that can be; return False if none could for `timeout` seconds."""
-    active = [each for each in flows if not each.is_done]
-    events: dict[int, int] = {}
-    for each in active:
-        wanted, event = each.wanted
-        events[wanted.fileno()] = events.get(wanted.fileno(), 0) | event
-    poll = select.poll()
-    for descriptor, event in events.items():
-        poll.register(descriptor, event)
-    ready = dict(poll.poll(timeout * 1000))
-    for each in active:
-        wanted, event = each.wanted
-        if ready.get(wanted.fileno(), 0) & (event | select.POLLHUP | select.POLLERR):
-            each.advance()
-    return bool(ready)
 
 
 def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int]:
@@ -477,17 +203,12 @@ def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int
     return None, int(data or errno.EPIPE)
 
 
-def _refusal(fact: str, rule: str) -> ProxyError:
-    return ProxyError(HTTPStatus.FORBIDDEN, f"wink: {fact}; {PERMISSION} {rule}")
-
-
-def _address_refusal(host: str, address: str, port: int) -> ProxyError:
-    is_ours = "%" not in address and is_public(ip_address(address))
-    what = "an address of this machine" if is_ours else "not a public address"
-    fact = f"{host} resolves to {address}, which is {what}, and is not allowed"
-    return _refusal(fact, format_rule(address, port))
-
-
-def _shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    with suppress(OSError):  # it has ended already
-        connection.shutdown(how)
+def _variables(settings: ProxySettings, port: int) -> dict[str, str]:
+    """Return the variables by which programs find the proxy."""
+    listed = {rule.host for rule in settings.allowed.rules}
+    # servers that commands start themselves, unless that name means one of the host
+    direct = [each for each in (LOCALHOST, "127.0.0.1", "::1") if each not in listed]
+    url = f"http://127.0.0.1:{port}"
+    variables = {"http_proxy": url, "https_proxy": url, "all_proxy": url}
+    variables["no_proxy"] = ",".join(direct)
+    return variables | {name.upper(): value for name, value in variables.items()}
