@@ -23,7 +23,7 @@ from weakincentives.contrib.evaluation import (
     FilesystemWorkspace,
     create_engine,
 )
-from weakincentives.contrib.evaluation.params import DEFAULT_EVAL_LIMITS, EvalLimits, EvalParams
+from weakincentives.contrib.evaluation.engine import DEFAULT_EVAL_LIMITS, EvalLimits, EvalParams
 from weakincentives.filesystem import Filesystem, HostFilesystem
 
 STORED = DIRECTORY.with_suffix(".json")

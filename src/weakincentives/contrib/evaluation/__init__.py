@@ -1,25 +1,23 @@
 """`evaluate_python`: code that computes over the workspace, in a process that can be killed."""
 
 from weakincentives.contrib.evaluation.engine import (
+    DEFAULT_EVAL_LIMITS,
     Engine,
     EngineLanguage,
     EngineOutcome,
     EngineRequest,
     EngineUnavailableError,
-    FileAccess,
-    JsonValue,
-)
-from weakincentives.contrib.evaluation.evaluator import Evaluator, render_result
-from weakincentives.contrib.evaluation.files import EvalWorkspace, FilesystemWorkspace
-from weakincentives.contrib.evaluation.params import (
-    DEFAULT_EVAL_LIMITS,
     EvalError,
     EvalFileRead,
     EvalFileWrite,
     EvalLimits,
     EvalParams,
     EvalResult,
+    FileAccess,
+    JsonValue,
 )
+from weakincentives.contrib.evaluation.evaluator import Evaluator, render_result
+from weakincentives.contrib.evaluation.files import EvalWorkspace, FilesystemWorkspace
 from weakincentives.contrib.evaluation.python import PythonEngine
 from weakincentives.contrib.evaluation.registry import (
     DEFAULT_ENGINE,

@@ -14,20 +14,18 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from weakincentives.contrib.evaluation.engine import (
+    DEFAULT_EVAL_LIMITS,
     Engine,
     EngineLanguage,
     EngineRequest,
-    JsonValue,
-)
-from weakincentives.contrib.evaluation.files import WRITE_MODES, EvalWorkspace, QueuedFiles
-from weakincentives.contrib.evaluation.params import (
-    DEFAULT_EVAL_LIMITS,
     EvalError,
     EvalFileWrite,
     EvalLimits,
     EvalParams,
     EvalResult,
+    JsonValue,
 )
+from weakincentives.contrib.evaluation.files import WRITE_MODES, EvalWorkspace, QueuedFiles
 from weakincentives.errors import ToolValidationError
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from weakincentives.contrib.evaluation.params import EvalFileRead, EvalFileWrite, EvalLimits
+from weakincentives.contrib.evaluation.engine import EvalFileRead, EvalFileWrite, EvalLimits
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
     FileEntry,

@@ -18,10 +18,11 @@ from weakincentives.contrib.evaluation.engine import (
     EngineOutcome,
     EngineRequest,
     EngineUnavailableError,
+    EvalError,
+    EvalLimits,
     FileAccess,
     clip,
 )
-from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
 from weakincentives.filesystem import WriteMode
 from weakincentives.sandbox import ExecResult, Sandbox
 from weakincentives.serde import SerdeError, decode

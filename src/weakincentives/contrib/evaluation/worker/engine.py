@@ -20,10 +20,11 @@ from weakincentives.contrib.evaluation.engine import (
     EngineLanguage,
     EngineOutcome,
     EngineRequest,
+    EvalError,
+    EvalLimits,
     FileAccess,
     clip,
 )
-from weakincentives.contrib.evaluation.params import EvalError, EvalLimits
 from weakincentives.contrib.evaluation.worker import pool
 from weakincentives.posix import FrameError
 

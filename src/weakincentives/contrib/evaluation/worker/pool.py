@@ -20,8 +20,7 @@ import msgspec
 
 from weakincentives import posix
 from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
-from weakincentives.contrib.evaluation.engine import EngineUnavailableError
-from weakincentives.contrib.evaluation.params import EvalError
+from weakincentives.contrib.evaluation.engine import EngineUnavailableError, EvalError
 from weakincentives.sandbox import process_tree
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
 
