@@ -220,6 +220,7 @@ class _ReplayedWorkspace:
         self._create_prompt = create_prompt or self._default_prompt
         self._sandbox = sandbox
         self._stack = ExitStack()
+        self._host: HostFilesystem | None = None
         self._offered = frozenset(map(str, start.details.get("tools") or ()))
         run: object = timeline.step(1).details.get("run")
         self._run: Mapping[str, Any] = {}
@@ -333,7 +334,8 @@ class _ReplayedWorkspace:
         root = self._place / "workspace"
         root.mkdir()
         # a recording has all names that it could have
-        return HostFilesystem(root, git_dir=self._place / "history", limits=POSIX_LIMITS)
+        self._host = HostFilesystem(root, git_dir=self._place / "history", limits=POSIX_LIMITS)
+        return self._host
 
     def _set_files(self, number: int) -> None:
         archive = self._place / "step.fs.zip"
@@ -348,7 +350,7 @@ class _ReplayedWorkspace:
         extra_handlers: dict[type[Any], Handler] = {}
         if shared.REPO_MAP.name in self._offered:
             extra_handlers |= repo_map_handlers()
-        sandbox = self._create_sandbox(files, dialect)
+        sandbox = self._create_sandbox(dialect)
         if sandbox is not None:
             limits = ShellLimits(ascii_commands=not is_run)
             extra_handlers |= shell_handlers(sandbox, limits=limits)
@@ -365,14 +367,14 @@ class _ReplayedWorkspace:
         self._stack.callback(section.close)
         return Prompt[Any](ns="wink", key="replay", name="replay", sections=[section])
 
-    def _create_sandbox(self, files: BaseFilesystem, dialect: DialectName) -> Sandbox | None:
+    def _create_sandbox(self, dialect: DialectName) -> Sandbox | None:
         """Return where commands run again; None if there are none, or they are skipped."""
         commands = {each.name for each in SHELL_TOOL_SPECS[dialect]}
         if self._sandbox is None or not commands & self._offered:
             return None
-        if not isinstance(files, HostFilesystem):
+        if self._host is None:
             raise SandboxUnavailableError("Commands need a workspace on disk")
-        made = create_sandbox(self._sandbox, files, original=self._original or None)
+        made = create_sandbox(self._sandbox, self._host, original=self._original or None)
         return self._stack.enter_context(made)
 
     def _create_engine(self, dialect: DialectName) -> evaluation.Engine | None:
@@ -391,20 +393,19 @@ class _ReplayedWorkspace:
     def _find_dialect(self) -> DialectName:
         """Return the recorded dialect, or else the one that has most of the recorded tools."""
         named = self._run.get("dialect")
-        for dialect in DIALECTS:
-            if dialect == named:
-                return dialect
-        return max(DIALECTS, key=lambda each: len(_tool_names(each) & self._offered))
+        return max(
+            DIALECTS,
+            key=lambda name: (
+                name == named,
+                sum(each.name in self._offered for each in DIALECTS[name]),
+            ),
+        )
 
 
 def _was_interrupted(step: StepRecord) -> bool:
     """Return whether a call ended without a result: it was cancelled, or a limit stopped it."""
     details = step.details
     return not step.success and bool(details.get("error")) and details.get("result_size") is None
-
-
-def _tool_names(dialect: DialectName) -> set[str]:
-    return {each.name for each in DIALECTS[dialect]}
 
 
 def _facts(entry: EntryState) -> object:

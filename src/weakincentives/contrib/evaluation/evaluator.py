@@ -7,11 +7,11 @@ what to do next.
 
 import json
 import keyword
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+
+import msgspec
 
 from weakincentives.contrib.evaluation.engine import (
     DEFAULT_EVAL_LIMITS,
@@ -30,7 +30,6 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult
 
-_MAX_DIGITS = 1_000  # of a number that is passed in
 _RESERVED = frozenset({"read_text", "write_text", "print"})
 _WORDS = {"true": "True", "false": "False", "null": "None"}
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}|\{([^\W\d]\w*)(\s*[.\[!:][^{}]*)?\}")
@@ -177,11 +176,8 @@ def _decode(name: str, text: str, limits: EvalLimits) -> JsonValue:
         )
     _check_text(text, f"The variable {name!r}")
     try:
-        value = json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
-        )
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        value: JsonValue = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ToolValidationError(
             f"The variable {name!r} is not valid JSON text: {problem}; a string needs quotes,"
@@ -189,23 +185,6 @@ def _decode(name: str, text: str, limits: EvalLimits) -> JsonValue:
         ) from None
     _check_depth(name, value, limits.max_global_depth)
     return value
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number has {len(digits)} digits; the limit is {_MAX_DIGITS}")
-    return int(digits)
-
-
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(f"the number is too large: {digits[:40]}")
-    return value
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _check_depth(name: str, value: JsonValue, limit: int) -> None:
