@@ -7,7 +7,8 @@ token budget, and keyed by the hash of what they read.
 
 from weakincentives.contrib.digest.budget import estimate_tokens
 from weakincentives.contrib.digest.cache import DigestCache
-from weakincentives.contrib.digest.commands.project import Command, EntryPoint, Purpose
+from weakincentives.contrib.digest.commands import Command, EntryPoint
+from weakincentives.contrib.digest.commands.project import Purpose
 from weakincentives.contrib.digest.digest import (
     DEFAULT_DIGEST_TOKENS,
     RepositoryDigest,

@@ -59,7 +59,7 @@ def find_python_commands(project: Project, tasks: Sequence[Command] = ()) -> Ite
     prefix = _prefix(project, pyproject)
     test = [
         *_declared_tasks(project, pyproject, prefix, sources),
-        *_test_commands(project, pyproject, prefix, sources),
+        *_test_commands(project, prefix, sources),
     ]
     runs_tests = next((each for each in [*tasks, *test] if each.purpose == "test"), None)
     wanted = () if runs_tests is None else tuple(_wanted(project, runs_tests, prefix, test))
@@ -246,16 +246,14 @@ def _hatch_tasks(
 
 
 def _test_commands(
-    project: Project, pyproject: Table, prefix: str, sources: Sequence[RequirementSource]
+    project: Project, prefix: str, sources: Sequence[RequirementSource]
 ) -> Iterator[Command]:
-    found = _pytest_source(project, pyproject, sources)
+    found = _pytest_source(project, sources)
     if script := project.first(*_TEST_SCRIPTS):
         yield project.command("test", f"{prefix}python {script}", script)
     elif found:
         yield project.command("test", f"{prefix or 'python -m '}pytest", found)
-    if "tox" in table_at(pyproject, "tool"):
-        yield project.command("test", "tox", "pyproject.toml")
-    elif name := project.first("tox.ini", "tox.toml"):
+    if name := _find_config(project, "tox", "tox.ini", "tox.toml"):
         yield project.command("test", "tox", name)
     for purpose, task in match_tasks(_nox_sessions(project)):
         yield project.command(purpose, f"nox -s {task}", "noxfile.py")
@@ -268,24 +266,28 @@ def _is_test(name: str) -> bool:
     return name.endswith(".py") and (name.startswith("test_") or name == "tests.py")
 
 
-def _pytest_source(
-    project: Project, pyproject: Table, sources: Sequence[RequirementSource]
-) -> str | None:
+def _pytest_source(project: Project, sources: Sequence[RequirementSource]) -> str | None:
     """Return the file that says that the project uses pytest."""
-    if "pytest" in table_at(pyproject, "tool"):
-        return "pyproject.toml"
-    if found := project.first("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"):
+    files = ("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py")
+    sections = ("setup.cfg [tool:pytest]", "tox.ini [pytest]")
+    if found := _find_config(project, "pytest", *files, *sections):
         return found
-    for name, section in (("setup.cfg", "tool:pytest"), ("tox.ini", "pytest")):
-        if project.ini(name).has_section(section):
-            return name
-    if _mentions(project.text("pyproject.toml"), "pytest"):
-        return "pyproject.toml"
-    for name in ("setup.cfg", "tox.ini", "tox.toml", "noxfile.py", "setup.py", "Pipfile"):
+    for name in (*PYTHON_MANIFESTS[:-1], "tox.ini", "tox.toml", "noxfile.py"):
         if _mentions(project.text(name), "pytest"):
             return name
-    files = (each for each in sources if each.kind == "file" and each.has("pytest"))
-    return next((each.name for each in files), None) or _pytest_import(project)
+    named = (each.name for each in sources if each.kind == "file" and each.has("pytest"))
+    return next(named, None) or _pytest_import(project)
+
+
+def _find_config(project: Project, tool: str, *places: str) -> str | None:
+    """Return where a tool is configured: pyproject.toml, or one of these files or sections."""
+    if tool in table_at(project.toml("pyproject.toml"), "tool"):
+        return "pyproject.toml"
+    for place in places:
+        name, _, section = place.rstrip("]").partition(" [")
+        if project.ini(name).has_section(section) if section else project.has(name):
+            return name
+    return None
 
 
 def _pytest_import(project: Project) -> str | None:
@@ -308,14 +310,13 @@ def _nox_sessions(project: Project) -> Iterator[str]:
 
 def _lint_commands(project: Project, pyproject: Table, prefix: str) -> Iterator[Command]:
     tools = table_at(pyproject, "tool")
-    ruff = "pyproject.toml" if "ruff" in tools else project.first("ruff.toml", ".ruff.toml")
+    ruff = _find_config(project, "ruff", "ruff.toml", ".ruff.toml")
     hooks = project.text(".pre-commit-config.yaml")
     if ruff:
         yield project.command("lint", f"{prefix}ruff check .", ruff)
-    for name, section in ((".flake8", "flake8"), ("setup.cfg", "flake8"), ("tox.ini", "flake8")):
-        if project.ini(name).has_section(section):
-            yield project.command("lint", f"{prefix}flake8", name)
-            break
+    sections = (".flake8 [flake8]", "setup.cfg [flake8]", "tox.ini [flake8]")
+    if flake8 := _find_config(project, "flake8", *sections):
+        yield project.command("lint", f"{prefix}flake8", flake8)
     if hooks:
         yield project.command("lint", "pre-commit run --all-files", ".pre-commit-config.yaml")
     if "black" in tools or "psf/black" in hooks:
@@ -328,17 +329,11 @@ def _lint_commands(project: Project, pyproject: Table, prefix: str) -> Iterator[
 
 
 def _type_commands(project: Project, pyproject: Table, prefix: str) -> Iterator[Command]:
-    tools = table_at(pyproject, "tool")
-    mypy = "pyproject.toml" if "mypy" in tools else project.first("mypy.ini", ".mypy.ini")
-    if mypy is None and project.ini("setup.cfg").has_section("mypy"):
-        mypy = "setup.cfg"
-    if mypy:
-        yield project.command(
-            "types", f"{prefix}mypy {_mypy_target(project, tools)}".rstrip(), mypy
-        )
-    if "pyright" in tools or project.has("pyrightconfig.json"):
-        source = "pyproject.toml" if "pyright" in tools else "pyrightconfig.json"
-        yield project.command("types", f"{prefix}pyright", source)
+    if mypy := _find_config(project, "mypy", "mypy.ini", ".mypy.ini", "setup.cfg [mypy]"):
+        command = f"{prefix}mypy {_mypy_target(project, table_at(pyproject, 'tool'))}"
+        yield project.command("types", command.rstrip(), mypy)
+    if pyright := _find_config(project, "pyright", "pyrightconfig.json"):
+        yield project.command("types", f"{prefix}pyright", pyright)
 
 
 def _mypy_target(project: Project, tools: Table) -> str:
