@@ -9,7 +9,8 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,15 @@ class Clash:
 def describe_missing(feature: str, extra: str) -> str:
     """Return the sentence for a feature whose extra is not installed, with the command."""
     return f"Packages for {feature} are missing: {install_command(extra)}"
+
+
+@contextmanager
+def needs_extra(feature: str, extra: str) -> Generator[None, None, None]:
+    """Import packages of an extra; if one is missing, the error says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(describe_missing(feature, extra), name=error.name) from error
 
 
 def install_command(*extras: str) -> str:

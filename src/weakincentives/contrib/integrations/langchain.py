@@ -5,16 +5,11 @@ from typing import Any
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 from weakincentives.prompt import Tool
 
-try:
+with needs_extra("the tools for LangChain", "langchain"):
     from langchain_core.tools import StructuredTool, ToolException
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("the tools for LangChain", "langchain"),
-        name=_error.name,
-    ) from _error
 
 __all__ = ["langchain_tools"]
 

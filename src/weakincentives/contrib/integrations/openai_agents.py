@@ -5,17 +5,12 @@ from typing import Any, TypeAlias
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 from weakincentives.prompt import Tool
 
-try:
+with needs_extra("the tools for OpenAI Agents", "openai-agents"):
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
     from agents.tool_context import ToolContext
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("the tools for OpenAI Agents", "openai-agents"),
-        name=_error.name,
-    ) from _error
 
 __all__ = ["openai_agents_tools"]
 

@@ -5,18 +5,13 @@ from typing import Any, cast
 
 from weakincentives.adapters import ToolCall, ToolOutcome
 from weakincentives.contrib.integrations.toolbox import Toolbox, copy_schema
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 from weakincentives.prompt import Tool
 
-try:
+with needs_extra("the tools for Pydantic AI", "pydantic-ai"):
     from pydantic_ai import AbstractToolset, BinaryContent, RunContext, ToolFailed
     from pydantic_ai.tools import AgentDepsT, ToolDefinition
     from pydantic_ai.toolsets import ToolsetTool
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("the tools for Pydantic AI", "pydantic-ai"),
-        name=_error.name,
-    ) from _error
 
 __all__ = ["WorkspaceToolset"]
 

@@ -5,15 +5,10 @@ offers its tools. Everything that a server says is data from a foreign program: 
 and with invisible characters removed or escaped.
 """
 
-from weakincentives.extras import describe_missing as _describe_missing
+from weakincentives.extras import needs_extra as _needs_extra
 
-try:
+with _needs_extra("tools of MCP servers", "mcp"):
     import mcp.client as _sdk
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        _describe_missing("tools of MCP servers", "mcp"),
-        name=_error.name,
-    ) from _error
 
 from weakincentives.contrib.integrations.mcp.connection import McpServerError
 from weakincentives.contrib.integrations.mcp.definitions import RefusedTool

@@ -295,15 +295,14 @@ def _look_up(schema: Mapping[str, object], ref: str) -> object:
 
 
 def select_tools(
-    tools: Sequence[ListedTool], include: Sequence[str], exclude: Sequence[str]
+    tools: Sequence[ListedTool], include: Sequence[str], exclude: Sequence[str] = ()
 ) -> list[ListedTool]:
     """Return the tools whose names match a pattern of `include`, if any, and none of `exclude`."""
-    wanted = _compile(include)
-    unwanted = _compile(exclude)
+    wanted, unwanted = _compile(include or ("*",)), _compile(exclude)
     return [
         tool
         for tool in tools
-        if (not include or any(each.fullmatch(tool.name) for each in wanted))
+        if any(each.fullmatch(tool.name) for each in wanted)
         and not any(each.fullmatch(tool.name) for each in unwanted)
     ]
 
@@ -311,9 +310,3 @@ def select_tools(
 def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
     """Return regular expressions for names in which `*` stands for any characters."""
     return [re.compile(".*".join(map(re.escape, each.split("*"))), re.DOTALL) for each in patterns]
-
-
-def find_unmatched(tools: Sequence[ListedTool], include: Sequence[str]) -> list[str]:
-    """Return the patterns that no tool matches."""
-    pairs = zip(include, _compile(include), strict=True)
-    return [text for text, each in pairs if not any(each.fullmatch(tool.name) for tool in tools)]

@@ -165,7 +165,7 @@ class McpToolsSection(RecreatedSection):
         listed = self._connection.list_tools()
         chosen = definitions.select_tools(listed, self._include, self._exclude)
         names = ", ".join(definitions.display_name(each.name) for each in listed[:_MAX_LISTED])
-        missing = definitions.find_unmatched(listed, self._include)
+        missing = [each for each in self._include if not definitions.select_tools(listed, [each])]
         if missing or not chosen:
             what = f"tool {missing[0]!r}" if missing else "tools to offer"
             raise McpServerError(
