@@ -22,15 +22,7 @@ from threading import Lock
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
-from mcp.types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    TextContent,
-)
+from mcp import types
 
 from weakincentives.adapters import CancellationToken, ToolCall, ToolExecutor, ToolOutcome
 from weakincentives.contrib.tools import ReadFileResult
@@ -60,7 +52,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-Finished: TypeAlias = tuple[CallToolResult, Sequence[str]]
+Finished: TypeAlias = tuple[types.CallToolResult, Sequence[str]]
 """The result of a call of a tool, and the paths that it has changed."""
 Report: TypeAlias = Callable[[float, None, str], Awaitable[None]]
 """Reports progress: a number that increases, no total, and a sentence."""
@@ -323,7 +315,7 @@ class CallExecution:
             text = f"{call.name} crashed ({type(error).__name__}: {error}) and changed nothing"
         return error_result(text, recording.notes), ()
 
-    def _to_result(self, outcome: ToolOutcome, recording: RecordedCall) -> CallToolResult:
+    def _to_result(self, outcome: ToolOutcome, recording: RecordedCall) -> types.CallToolResult:
         """Return an outcome in the form of the protocol."""
         result, step, notes = outcome.result, recording.step, recording.notes
         value = result.value
@@ -345,11 +337,11 @@ class CallExecution:
         if step is not None and step.after is not None:
             structured |= {"call": step.number, "changed": [*map(display_path, step.paths)]}
         images = (_media_block(each, "") for each in result.media)
-        return CallToolResult(
-            content=[TextContent(text=text), *images], structured_content=structured
+        return types.CallToolResult(
+            content=[types.TextContent(text=text), *images], structured_content=structured
         )
 
-    def _media_result(self, value: ReadFileResult, found: Sequence[Media]) -> CallToolResult:
+    def _media_result(self, value: ReadFileResult, found: Sequence[Media]) -> types.CallToolResult:
         """Return a binary file as the reference server does: image, audio or blob."""
         if value.size_bytes > MAX_MEDIA and not found:
             return error_result(
@@ -362,7 +354,7 @@ class CallExecution:
         media = found[0] if found else Media(mime_type(value.path), data)
         block = _media_block(media, self._uri(value.path))
         item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return CallToolResult(content=[block], structured_content={"content": [item]})
+        return types.CallToolResult(content=[block], structured_content={"content": [item]})
 
 
 def _root_check(filesystem: Filesystem | None) -> Callable[[], None]:
@@ -408,16 +400,18 @@ def _size(value: object) -> int:
     return 8
 
 
-def error_result(text: str, notes: Sequence[str] = ()) -> CallToolResult:
+def error_result(text: str, notes: Sequence[str] = ()) -> types.CallToolResult:
     """Return the result of a call that failed, with sentences for the model."""
-    return CallToolResult(content=[TextContent(text="\n".join([text, *notes]))], is_error=True)
+    return types.CallToolResult(
+        content=[types.TextContent(text="\n".join([text, *notes]))], is_error=True
+    )
 
 
-def without_structure(result: CallToolResult) -> CallToolResult:
+def without_structure(result: types.CallToolResult) -> types.CallToolResult:
     """Return a result as text, with the number of the call, which its client may undo."""
     structured: Mapping[str, object] = result.structured_content or {}
     number = structured.get("call")
-    last = [] if number is None else [TextContent(text=f"[call {number}]")]
+    last = [] if number is None else [types.TextContent(text=f"[call {number}]")]
     return result.model_copy(
         update={"content": [*result.content, *last], "structured_content": None}
     )
@@ -434,12 +428,12 @@ def _page(value: ReadFileResult) -> dict[str, Any]:
     return page if value.next_offset is None else page | {"nextLine": value.next_offset + 1}
 
 
-def _media_block(media: Media, uri: str) -> ContentBlock:
+def _media_block(media: Media, uri: str) -> types.ContentBlock:
     """Return bytes as the protocol has them; those of a file have its URI."""
     kind, data = media.media_type, base64.b64encode(media.data).decode()
     if kind.startswith("image/"):
-        return ImageContent(data=data, mime_type=kind)
+        return types.ImageContent(data=data, mime_type=kind)
     if kind.startswith("audio/"):
-        return AudioContent(data=data, mime_type=kind)
-    contents = BlobResourceContents(uri=uri, mime_type=kind, blob=data)
-    return EmbeddedResource(resource=contents)
+        return types.AudioContent(data=data, mime_type=kind)
+    contents = types.BlobResourceContents(uri=uri, mime_type=kind, blob=data)
+    return types.EmbeddedResource(resource=contents)

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 from urllib.parse import unquote
 
-from mcp.types import (
-    BlobResourceContents,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    TextResourceContents,
-)
+from mcp import types
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, GlobMatch, IgnoreAware
@@ -41,7 +33,7 @@ _MAX_LOG = 5_000
 _MAX_NAME = 64  # characters of a tool, which the client chose
 _MAX_PATHS = 20  # of one call in the log
 # a method called `list` hides the builtin
-_Resources: TypeAlias = list[Resource]
+_Resources: TypeAlias = list[types.Resource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +58,7 @@ class WorkspaceResources:
 
     # --- listing and reading ---
 
-    def list(self, client: McpClient, cursor: str | None) -> ListResourcesResult:
+    def list(self, client: McpClient, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of the resources: diffs and log first, then files by path.
 
         Raises:
@@ -81,32 +73,32 @@ class WorkspaceResources:
         paths = [path for path, _ in zip(visible, range(_PAGE + 1), strict=False)]
         resources = self._own() if last is None else []
         resources += [
-            Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
+            types.Resource(name=display_path(path), uri=self.uri(path), mime_type=mime_type(path))
             for path in paths[:_PAGE]
         ]
         more = _encode_cursor(paths[_PAGE - 1]) if len(paths) > _PAGE else None
-        return ListResourcesResult(resources=resources, next_cursor=more)
+        return types.ListResourcesResult(resources=resources, next_cursor=more)
 
-    def templates(self) -> ListResourceTemplatesResult:
+    def templates(self) -> types.ListResourceTemplatesResult:
         """Return how further URIs are made."""
-        file = ResourceTemplate(
+        file = types.ResourceTemplate(
             name="file",
             title="File",
             uri_template=self.uri("").rstrip("/") + "/{+path}",
             description="A file of the workspace, by its path.",
         )
-        diff = ResourceTemplate(
+        diff = types.ResourceTemplate(
             name="diff",
             title="Diff",
             uri_template=DIFF + "{name}",
             description="What has changed since a state: start, a checkpoint, or a call by number.",
             mime_type="text/x-diff",
         )
-        return ListResourceTemplatesResult(
+        return types.ListResourceTemplatesResult(
             resource_templates=[file] if self.diff is None else [file, diff]
         )
 
-    def read(self, client: McpClient, uri: str) -> ReadResourceResult:
+    def read(self, client: McpClient, uri: str) -> types.ReadResourceResult:
         """Return the content of a resource.
 
         Raises:
@@ -121,7 +113,7 @@ class WorkspaceResources:
             return _text_result(uri, self.diff(client, name), "text/x-diff")
         return self._read_file(client, uri)
 
-    def _read_file(self, client: McpClient, uri: str) -> ReadResourceResult:
+    def _read_file(self, client: McpClient, uri: str) -> types.ReadResourceResult:
         name = path_of(uri)
         if name is None:
             raise FileNotFoundError(f"There is no resource {display_path(uri)!r}")
@@ -140,18 +132,18 @@ class WorkspaceResources:
             return _text_result(uri, data.decode("utf-8"), kind if "/" in kind else "text/plain")
         except UnicodeDecodeError:
             blob = base64.b64encode(data).decode()
-            contents = BlobResourceContents(uri=uri, mime_type=kind, blob=blob)
-            return ReadResourceResult(contents=[contents])
+            contents = types.BlobResourceContents(uri=uri, mime_type=kind, blob=blob)
+            return types.ReadResourceResult(contents=[contents])
 
     def _own(self) -> _Resources:
-        log = Resource(
+        log = types.Resource(
             name="log",
             title="Log of the calls",
             uri=LOG,
             description="All calls since the start, with their client, result and time.",
             mime_type="text/plain",
         )
-        diff = Resource(
+        diff = types.Resource(
             name="diff",
             title="All changes",
             uri=f"{DIFF}start",
@@ -188,9 +180,9 @@ def mime_type(path: str) -> str:
     return _REGISTERED.get(found, found)
 
 
-def _text_result(uri: str, text: str, kind: str) -> ReadResourceResult:
-    contents = TextResourceContents(uri=uri, mime_type=kind, text=text)
-    return ReadResourceResult(contents=[contents])
+def _text_result(uri: str, text: str, kind: str) -> types.ReadResourceResult:
+    contents = types.TextResourceContents(uri=uri, mime_type=kind, text=text)
+    return types.ReadResourceResult(contents=[contents])
 
 
 def _encode_cursor(path: str) -> str:

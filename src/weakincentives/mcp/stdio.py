@@ -18,20 +18,8 @@ from typing import cast
 
 import anyio
 from anyio.abc import TaskStatus
+from mcp import types
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 from pydantic_core import PydanticSerializationError
 
 from weakincentives.mcp.workspace import McpWorkspace
@@ -90,7 +78,7 @@ class _Transport:
         ](0)
         self.answers, self._outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._diagnoses = self.answers.clone()  # the server closes its own
-        self._unanswered: set[RequestId] = set()
+        self._unanswered: set[types.RequestId] = set()
         self._is_broken = False
         self._reading = anyio.CancelScope()
         self._writing = anyio.CancelScope()
@@ -137,7 +125,7 @@ class _Transport:
                 async with self._outgoing:
                     async for each in self._outgoing:
                         message = each.message
-                        if isinstance(message, JSONRPCResponse | JSONRPCError):
+                        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                             self._unanswered.discard(message.id or "")
                         await self._send(_encode(message))
         except OSError:  # nobody reads any more
@@ -164,11 +152,11 @@ class _Transport:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await self._diagnoses.send(SessionMessage(answer))
             return
-        if isinstance(message, JSONRPCRequest) and message.method != _ENDLESS:
+        if isinstance(message, types.JSONRPCRequest) and message.method != _ENDLESS:
             while len(self._unanswered) >= _MAX_UNANSWERED:
                 await anyio.sleep(_POLL_INTERVAL)
             self._unanswered.add(message.id)
-        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+        elif isinstance(message, types.JSONRPCNotification) and message.method == _CANCELLED:
             self._unanswered.discard((message.params or {}).get("requestId", ""))
         await self._incoming.send(SessionMessage(message))
 
@@ -180,35 +168,37 @@ class _Transport:
             view = view[os.write(self._target, view[:_PIPE_CHUNK]) :]
 
 
-def _decode(line: bytes) -> JSONRPCMessage | None:
+def _decode(line: bytes) -> types.JSONRPCMessage | None:
     """Return the message that a line is; None if it is none."""
     if len(line) > MAX_LINE:
         return None
     try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         return None
     # one with an id that is not valid is a request
-    is_request = isinstance(message, JSONRPCNotification) and b'"id"' in line
+    is_request = isinstance(message, types.JSONRPCNotification) and b'"id"' in line
     return None if is_request and "id" in (_parse(line) or {}) else message
 
 
-def _diagnose(line: bytes) -> JSONRPCError | None:
+def _diagnose(line: bytes) -> types.JSONRPCError | None:
     """Return the answer to a line that is no message, with its id if it has one."""
     if len(line) > MAX_LINE:
-        return _error(None, INVALID_REQUEST, f"Message is longer than {MAX_LINE // 2**20} MiB")
+        return _error(
+            None, types.INVALID_REQUEST, f"Message is longer than {MAX_LINE // 2**20} MiB"
+        )
     if not line.strip():
         return None
     fields = _parse(line)
     if fields is None:
-        return _error(None, PARSE_ERROR, "Message is not JSON in UTF-8")
+        return _error(None, types.PARSE_ERROR, "Message is not JSON in UTF-8")
     if "method" not in fields and ("result" in fields or "error" in fields):
         return None  # an answer to something that was never asked
     given = fields.get("id")
     # one with control characters or half a character is not repeated
     is_id = (isinstance(given, str) and given.isprintable()) or type(given) is int
-    request_id = cast("RequestId", given) if is_id else None
-    return _error(request_id, INVALID_REQUEST, "Message is not a JSON-RPC 2.0 request")
+    request_id = cast("types.RequestId", given) if is_id else None
+    return _error(request_id, types.INVALID_REQUEST, "Message is not a JSON-RPC 2.0 request")
 
 
 def _parse(line: bytes) -> Mapping[str, object] | None:
@@ -222,18 +212,18 @@ def _parse(line: bytes) -> Mapping[str, object] | None:
     return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
 
-def _error(request_id: RequestId | None, code: int, text: str) -> JSONRPCError:
-    error = ErrorData(code=code, message=text)
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+def _error(request_id: types.RequestId | None, code: int, text: str) -> types.JSONRPCError:
+    error = types.ErrorData(code=code, message=text)
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _encode(message: JSONRPCMessage) -> bytes:
+def _encode(message: types.JSONRPCMessage) -> bytes:
     """Return a message as one line."""
     try:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except (PydanticSerializationError, UnicodeEncodeError):
         request_id = getattr(message, "id", None)
-        error = _error(request_id, INTERNAL_ERROR, "The answer is not valid Unicode")
+        error = _error(request_id, types.INTERNAL_ERROR, "The answer is not valid Unicode")
         text = error.model_dump_json()
     return text.encode() + b"\n"
 

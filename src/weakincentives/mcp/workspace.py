@@ -12,28 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from mcp import types
 from mcp.server import MCPServer, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    EmptyResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    NotificationParams,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    SubscribeRequestParams,
-    SubscriptionsListenRequestParams,
-    UnsubscribeRequestParams,
-)
-from mcp.types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
@@ -335,7 +319,7 @@ class _Subscriptions:
 class _RequestHandlers:
     """Answers the requests of clients."""
 
-    tools: Sequence[McpTool]
+    tools: Sequence[types.Tool]
     execution: CallExecution
     resources: WorkspaceResources
     subscriptions: _Subscriptions
@@ -345,16 +329,18 @@ class _RequestHandlers:
     """Whether results are text only; None asks the name of the client."""
 
     async def list_tools(
-        self, context: _Context, params: PaginatedRequestParams
-    ) -> ListToolsResult:
+        self, context: _Context, params: types.PaginatedRequestParams
+    ) -> types.ListToolsResult:
         """Return the tools: the handler of `tools/list`."""
         del params  # all tools fit into one page
         tools = [*self.tools]
         if self._is_text_only(self.clients.identify(context)):
             tools = [each.model_copy(update={"output_schema": None}) for each in tools]
-        return ListToolsResult(tools=tools)
+        return types.ListToolsResult(tools=tools)
 
-    async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(
+        self, context: _Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         """Run a call: the handler of `tools/call`.
 
         A call that is cancelled before its turn does not run. One that is cancelled while it
@@ -372,36 +358,40 @@ class _RequestHandlers:
         return without_structure(result) if self._is_text_only(client) else result
 
     async def list_resources(
-        self, context: _Context, params: PaginatedRequestParams
-    ) -> ListResourcesResult:
+        self, context: _Context, params: types.PaginatedRequestParams
+    ) -> types.ListResourcesResult:
         """Return a page of the resources: the handler of `resources/list`."""
         return await self._read(context, lambda client: self.resources.list(client, params.cursor))
 
     async def list_resource_templates(
-        self, context: _Context, params: PaginatedRequestParams
-    ) -> ListResourceTemplatesResult:
+        self, context: _Context, params: types.PaginatedRequestParams
+    ) -> types.ListResourceTemplatesResult:
         """Return templates of URIs: the handler of `resources/templates/list`."""
         del context, params
         return self.resources.templates()
 
     async def read_resource(
-        self, context: _Context, params: ReadResourceRequestParams
-    ) -> ReadResourceResult:
+        self, context: _Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         """Return the content of a resource: the handler of `resources/read`."""
         uri = str(params.uri)
         return await self._read(context, lambda client: self.resources.read(client, uri))
 
-    async def subscribe(self, context: _Context, params: SubscribeRequestParams) -> EmptyResult:
+    async def subscribe(
+        self, context: _Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
         """Notify a client of changes: the handler of `resources/subscribe`."""
         self.subscriptions.add(context, self.clients.identify(context), str(params.uri))
-        return EmptyResult()
+        return types.EmptyResult()
 
-    async def unsubscribe(self, context: _Context, params: UnsubscribeRequestParams) -> EmptyResult:
+    async def unsubscribe(
+        self, context: _Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
         """End notifications of changes: the handler of `resources/unsubscribe`."""
         self.subscriptions.remove(self.clients.identify(context), str(params.uri))
-        return EmptyResult()
+        return types.EmptyResult()
 
-    async def on_roots_changed(self, context: _Context, params: NotificationParams) -> None:
+    async def on_roots_changed(self, context: _Context, params: types.NotificationParams) -> None:
         """Ask a client for its roots again: the handler of `notifications/roots/list_changed`."""
         del params
         self.roots.forget(self.clients.identify(context))
@@ -422,10 +412,10 @@ class _RequestHandlers:
         except FileNotFoundError as error:
             # versions without a handshake have no code of their own for it
             is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-            code = INVALID_PARAMS if is_modern else _RESOURCE_NOT_FOUND
+            code = types.INVALID_PARAMS if is_modern else _RESOURCE_NOT_FOUND
             raise MCPError(code, error_message(error)) from error
         except (OSError, ValueError, WinkError) as error:
-            raise MCPError(INVALID_PARAMS, error_message(error)) from error
+            raise MCPError(types.INVALID_PARAMS, error_message(error)) from error
 
 
 def _add_handlers(server: Server[Any], ours: _RequestHandlers) -> None:
@@ -434,16 +424,18 @@ def _add_handlers(server: Server[Any], ours: _RequestHandlers) -> None:
             server.add_request_handler(method, params, handler)
 
     listen = ListenHandler(ours.subscriptions.bus)
-    add("tools/list", PaginatedRequestParams, ours.list_tools)
-    add("tools/call", CallToolRequestParams, ours.call_tool)
-    add("resources/list", PaginatedRequestParams, ours.list_resources)
-    add("resources/templates/list", PaginatedRequestParams, ours.list_resource_templates)
-    add("resources/read", ReadResourceRequestParams, ours.read_resource)
-    add("resources/subscribe", SubscribeRequestParams, ours.subscribe)
-    add("resources/unsubscribe", UnsubscribeRequestParams, ours.unsubscribe)
-    add("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    add("tools/list", types.PaginatedRequestParams, ours.list_tools)
+    add("tools/call", types.CallToolRequestParams, ours.call_tool)
+    add("resources/list", types.PaginatedRequestParams, ours.list_resources)
+    add("resources/templates/list", types.PaginatedRequestParams, ours.list_resource_templates)
+    add("resources/read", types.ReadResourceRequestParams, ours.read_resource)
+    add("resources/subscribe", types.SubscribeRequestParams, ours.subscribe)
+    add("resources/unsubscribe", types.UnsubscribeRequestParams, ours.unsubscribe)
+    add("subscriptions/listen", types.SubscriptionsListenRequestParams, listen)
     if server.get_notification_handler(_ROOTS_CHANGED) is None:
-        server.add_notification_handler(_ROOTS_CHANGED, NotificationParams, ours.on_roots_changed)
+        server.add_notification_handler(
+            _ROOTS_CHANGED, types.NotificationParams, ours.on_roots_changed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,13 +450,13 @@ class _OverlayMiddleware:
         """Handle one request."""
         context, ours = ctx, self.handlers
         params = dict(context.params or {})
-        first = PaginatedRequestParams()
+        first = types.PaginatedRequestParams()
         match context.method:
             case "tools/call" if ours.execution.has_tool(str(params.get("name"))):
-                call = CallToolRequestParams.model_validate(params, by_name=False)
+                call = types.CallToolRequestParams.model_validate(params, by_name=False)
                 return await ours.call_tool(context, call)
             case "resources/read" if ours.resources.owns(str(params.get("uri"))):
-                read = ReadResourceRequestParams.model_validate(params, by_name=False)
+                read = types.ReadResourceRequestParams.model_validate(params, by_name=False)
                 return await ours.read_resource(context, read)
             case "tools/list" as method if method in self.lists:
                 found = await ours.list_tools(context, first)
@@ -476,7 +468,7 @@ class _OverlayMiddleware:
                 return await self._list_resources(context, params, call_next)
             case method:
                 if method == _ROOTS_CHANGED:
-                    await ours.on_roots_changed(context, NotificationParams())
+                    await ours.on_roots_changed(context, types.NotificationParams())
                 return await call_next(context)
 
     async def _list_resources(
@@ -490,7 +482,7 @@ class _OverlayMiddleware:
             if _dump(theirs).get("nextCursor") is not None:
                 return theirs
         after = None if cursor is None else str(cursor).removeprefix(_OUR_PAGE)
-        page = PaginatedRequestParams(cursor=after or None)
+        page = types.PaginatedRequestParams(cursor=after or None)
         found = await self.handlers.list_resources(context, page)
         if found.next_cursor is not None:
             found = found.model_copy(update={"next_cursor": _OUR_PAGE + found.next_cursor})
