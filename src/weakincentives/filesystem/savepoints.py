@@ -63,15 +63,15 @@ class WriteLock:
     a half-done change enter `mutex` too; they need not wait for a savepoint to end.
     """
 
-    def __init__(self, *, timeout: float = LOCK_TIMEOUT) -> None:
-        """Wait no longer than `timeout` seconds for another thread's savepoint."""
+    def __init__(self) -> None:
+        """Start without savepoints."""
         self.mutex: RLock = RLock()
         self.savepoints: list[ref[Savepoint]] = []
         self.holds: list[ref[Hold]] = []
         self._owner = 0
         self._is_free = Condition(self.mutex)
         self._is_awaited = False
-        self._timeout = timeout
+        self._timeout = LOCK_TIMEOUT
 
     @property
     def is_claimed(self) -> bool:

@@ -22,22 +22,13 @@ from typing import Self
 
 import msgspec
 
+from weakincentives import posix
 from weakincentives.errors import SnapshotError
 from weakincentives.gitstore.directory import MAIN, PINS, GitDirectory, Refs, has_content
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
 from weakincentives.gitstore.pack_reader import PackError, index_ids
 from weakincentives.gitstore.pack_writer import store_pack
 from weakincentives.gitstore.trees import date_of_name, decode_commit
-from weakincentives.posix import (
-    AtomicFile,
-    OpenDescriptor,
-    SyncQueue,
-    fault_point,
-    open_regular,
-    start_writeback,
-    sync_directory,
-    write_all,
-)
 
 LOG = "wink-log"
 _CAPACITY = 256 * 1024  # bytes of the file
@@ -119,7 +110,7 @@ class CommitLog:
             if not self._path.exists() and not self._create():
                 return False
             is_logged = self._append(payload, wait=wait)
-        fault_point("log.appended")
+        posix.fault_point("log.appended")
         return is_logged
 
     def withdraw(self, commit: str) -> None:
@@ -147,7 +138,7 @@ class CommitLog:
                 self._replay(commits)
             if commits:
                 self._sync(commits)
-                fault_point("log.synced")
+                posix.fault_point("log.synced")
             file.reset()
 
     def trim(self) -> None:
@@ -182,7 +173,7 @@ class CommitLog:
                 self._objects.refresh(closely=True)
             if not self._has_pin(commit):
                 self._refs.write(commit.pin, commit.commit)
-            fault_point("log.replayed")
+            posix.fault_point("log.replayed")
         # another name of such a commit is a link to the incomplete ref
         found = self._refs.read_all(PINS).items()
         names = [name for name, ref in found if ref is None]
@@ -223,13 +214,13 @@ class CommitLog:
             for suffix in ("pack", "idx")
         ]
         pins = [root / commit.pin for commit in commits]
-        with SyncQueue() as queue:
+        with posix.SyncQueue() as queue:
             for path in (*packs, *pins, root / MAIN):
                 with suppress(OSError):  # merged, or never completed
-                    queue.add(open_regular(path)[0])
+                    queue.add(posix.open_regular(path)[0])
         for directory in {self._packs, *(path.parent for path in pins)}:
             with suppress(FileNotFoundError):  # git removes directories that become empty
-                sync_directory(directory)
+                posix.sync_directory(directory)
 
     @contextmanager
     def _open(self) -> "Generator[_LogFile | None, None, None]":
@@ -240,7 +231,7 @@ class CommitLog:
         except OSError:
             yield None
             return
-        with OpenDescriptor(descriptor):
+        with posix.OpenDescriptor(descriptor):
             yield None if epoch is None else _LogFile.read_header(descriptor, epoch)
 
     def _create(self) -> bool:
@@ -250,10 +241,10 @@ class CommitLog:
             found = os.statvfs(self._directory.path)
             if found.f_bavail * found.f_frsize < _MIN_ROOM:
                 return False
-            with AtomicFile(self._directory.path, data) as file:
+            with posix.AtomicFile(self._directory.path, data) as file:
                 os.fsync(file.descriptor)
                 file.name(self._path)
-            sync_directory(self._directory.path)
+            posix.sync_directory(self._directory.path)
         except OSError:
             return False
         return True
@@ -317,11 +308,11 @@ class _LogFile:
     def write(self, position: int, data: bytes, *, wait: bool = True) -> None:
         """Overwrite part of the file, synced unless nobody has to wait; its size stays."""
         os.lseek(self._descriptor, position, os.SEEK_SET)
-        write_all(self._descriptor, data)
+        posix.write_all(self._descriptor, data)
         if wait:
             os.fdatasync(self._descriptor)
         else:
-            start_writeback(self._descriptor)
+            posix.start_writeback(self._descriptor)
 
     def allocate(self) -> bool:
         """Make sure that a full log has room on the disk; return False if there is none."""
@@ -339,7 +330,7 @@ class _LogFile:
     def reset(self) -> None:
         """Empty the log; synced with the next record, because until then it does no harm."""
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        write_all(self._descriptor, _new_header())
+        posix.write_all(self._descriptor, _new_header())
 
     def _records(self, position: int) -> Iterator[tuple[int, bytes]]:
         """Yield the position and content of each record from a position on."""

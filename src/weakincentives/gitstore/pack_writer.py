@@ -13,21 +13,8 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Self, TypeAlias
 
+from weakincentives import posix
 from weakincentives.gitstore.pack_reader import Pack, PackedObject, hash_object
-from weakincentives.posix import (
-    MAX_SMALL,
-    MAX_STORED,
-    PACK_CODEC,
-    ZLIB,
-    AtomicFile,
-    Codec,
-    check_time,
-    deflate_small,
-    fault_point,
-    sync_directory,
-    sync_files,
-    write_all,
-)
 
 _RAW = -15
 _ZLIB_HEADER = b"\x78\x01"
@@ -46,18 +33,20 @@ PackLog: TypeAlias = Callable[[bytes, bytes], bool]
 _PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
-def deflate(data: bytes, codec: Codec = PACK_CODEC) -> bytes:
+def deflate(data: bytes, codec: posix.Codec = posix.PACK_CODEC) -> bytes:
     """Return an object as a zlib stream."""
     size = len(data)
-    if size <= (MAX_SMALL if codec is ZLIB else MAX_STORED):
-        return deflate_small(data)
+    if size <= (posix.MAX_SMALL if codec is posix.ZLIB else posix.MAX_STORED):
+        return posix.deflate_small(data)
     packed = codec.deflate(data)
     if len(packed) > size:
         return zlib.compress(data, 0)  # ISA-L makes incompressible data a quarter larger
     return _ZLIB_HEADER + packed + _CHECKSUM.pack(zlib.adler32(data))
 
 
-def deflate_stream(chunks: Iterable[bytes], codec: Codec = PACK_CODEC) -> Iterator[bytes]:
+def deflate_stream(
+    chunks: Iterable[bytes], codec: posix.Codec = posix.PACK_CODEC
+) -> Iterator[bytes]:
     """Yield a large object as a zlib stream; it is compressed if the first chunk shrinks."""
     pending = iter(chunks)
     first = next(pending, b"")
@@ -152,7 +141,7 @@ class PackWriter:
     def _flush(self) -> None:
         if self._descriptor is None:
             self._descriptor = self._open_file()
-        write_all(self._descriptor, self._buffer)
+        posix.write_all(self._descriptor, self._buffer)
         self._written += len(self._buffer)
         self._buffer.clear()
 
@@ -225,7 +214,7 @@ class PackTransaction:
         """Whether it is durable by a log, so that files which belong to it need no sync."""
         self._added: set[str] = set()
         self._resources = ExitStack()
-        self._file: AtomicFile | None = None
+        self._file: posix.AtomicFile | None = None
         self._writer = PackWriter(self._open_file)
 
     def __enter__(self) -> Self:
@@ -287,7 +276,7 @@ class PackTransaction:
         def hash_chunks() -> Iterator[bytes]:
             length = 0
             for chunk in chunks:
-                check_time("Snapshot")
+                posix.check_time("Snapshot")
                 digest.update(chunk)
                 length += len(chunk)
                 yield chunk
@@ -315,10 +304,10 @@ class PackTransaction:
             self._sync(*also_sync)
             return None
         index = self._writer.finish()
-        fault_point("objects.packed")
+        posix.fault_point("objects.packed")
         name = f"pack-{index[-40:-20].hex()}"
-        with self._resources, AtomicFile(self._directory, index) as index_file:
-            fault_point("objects.indexed")
+        with self._resources, posix.AtomicFile(self._directory, index) as index_file:
+            posix.fault_point("objects.indexed")
             pack_file = self._file
             if pack_file is None:
                 raise RuntimeError("The pack has not been written")
@@ -330,37 +319,40 @@ class PackTransaction:
                 self._sync(*files, *also_sync)
             _name_pack(f"{self._directory}/{name}", pack_file, index_file)
             if self._durable and not self.is_logged:
-                sync_directory(self._directory)
+                posix.sync_directory(self._directory)
             if self._adopt is not None:
                 written = os.dup(files[0]), index
                 self._adopt(Pack(self._directory / f"{name}.idx", written), inode)
         return name
 
     def _open_file(self) -> int:
-        self._file = self._resources.enter_context(AtomicFile(self._directory))
+        self._file = self._resources.enter_context(posix.AtomicFile(self._directory))
         return self._file.descriptor
 
     def _sync(self, *descriptors: int) -> None:
         if self._durable:
-            sync_files(descriptors)
+            posix.sync_files(descriptors)
 
 
 def store_pack(directory: Path, pack: bytes, index: bytes) -> None:
     """Store a complete pack, synced, in place of whatever has its name."""
-    with AtomicFile(directory, pack) as pack_file, AtomicFile(directory, index) as index_file:
+    with (
+        posix.AtomicFile(directory, pack) as pack_file,
+        posix.AtomicFile(directory, index) as index_file,
+    ):
         files = pack_file.descriptor, index_file.descriptor
         _make_older(*files)
-        sync_files(files)
+        posix.sync_files(files)
         _name_pack(f"{directory}/pack-{index[-40:-20].hex()}", pack_file, index_file)
-        sync_directory(directory)
+        posix.sync_directory(directory)
 
 
-def _name_pack(path: str, pack_file: AtomicFile, index_file: AtomicFile) -> None:
+def _name_pack(path: str, pack_file: posix.AtomicFile, index_file: posix.AtomicFile) -> None:
     """Give both files of a pack their names: `path` with a suffix each."""
     index_file.name(f"{path}.idx")
-    fault_point("objects.named")
+    posix.fault_point("objects.named")
     pack_file.name(f"{path}.pack")
-    fault_point("objects.visible")
+    posix.fault_point("objects.visible")
 
 
 def _make_older(pack: int, index: int) -> int:

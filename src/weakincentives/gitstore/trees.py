@@ -146,12 +146,13 @@ def _decode_any(data: bytes) -> list[TreeEntry]:
     return entries
 
 
-def tree_items(data: bytes, at: int = 0) -> Iterator[tuple[bytes, bytes, str]]:
-    """Yield mode, encoded name and id of every entry of any git tree, from a position on.
+def tree_items(data: bytes) -> Iterator[tuple[bytes, bytes, str]]:
+    """Yield mode, encoded name and id of every entry of any git tree.
 
     Raises:
         ObjectError: The tree is damaged.
     """
+    at = 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         end = data.find(b"\0", space)

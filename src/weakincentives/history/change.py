@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from weakincentives import posix
 from weakincentives.errors import WinkError
 from weakincentives.history.entries import (
     MISSING,
@@ -34,18 +35,6 @@ from weakincentives.history.moves import find_differences, find_moves, list_path
 from weakincentives.history.records import ChangeRecord, Ending, ModeChange, PathOperation, Staging
 from weakincentives.history.rollback import Kept, Rollback
 from weakincentives.history.slots import create_file, swap
-from weakincentives.posix import (
-    RootedDirectory,
-    SyncQueue,
-    check_time,
-    display_path,
-    explain_error,
-    fault_point,
-    owner_name,
-    parent_of,
-    set_mode,
-    sync_directory,
-)
 
 Policy: TypeAlias = Literal["refuse", "skip", "take"]
 """What to do with a path that is not as expected: roll everything back, leave that path alone, or
@@ -114,7 +103,7 @@ class ChangeConflictError(WinkError, RuntimeError):
         self.fact: str = fact
         self.kept: tuple[Kept, ...] = ()
         """What the rollback left alone."""
-        super().__init__(f"{display_path(path)}: {fact}")
+        super().__init__(f"{posix.display_path(path)}: {fact}")
 
 
 Openers: TypeAlias = Mapping[str, Callable[[], int | None]]
@@ -124,7 +113,7 @@ KeepDisplaced: TypeAlias = Callable[[Mapping[str, EntryState], Openers], None]
 
 
 def change(
-    root: RootedDirectory,
+    root: posix.RootedDirectory,
     request: ChangeRequest,
     *,
     keep: KeepDisplaced = lambda _, __: None,
@@ -148,7 +137,7 @@ def change(
         return _Change(tree, request, keep, on_end).run(mode)
 
 
-def find_stale(root: RootedDirectory, edits: Sequence[Edit]) -> list[str]:
+def find_stale(root: posix.RootedDirectory, edits: Sequence[Edit]) -> list[str]:
     """Return the paths that are not as edits expect them, as far as they can be read."""
     found: list[str] = []
     with closing(LiveTree(root)) as tree:
@@ -160,7 +149,7 @@ def find_stale(root: RootedDirectory, edits: Sequence[Edit]) -> list[str]:
 
 
 @contextmanager
-def accessible_root(root: RootedDirectory, before: int = -1) -> Generator[int, None, None]:
+def accessible_root(root: posix.RootedDirectory, before: int = -1) -> Generator[int, None, None]:
     """Make the root accessible to its owner in the with block; yield the permissions it had.
 
     `before` says which it had before a change that was interrupted.
@@ -168,12 +157,12 @@ def accessible_root(root: RootedDirectory, before: int = -1) -> Generator[int, N
     found = stat.S_IMODE(os.fstat(root.descriptor).st_mode)
     mode = before if found == before | _OWNER_ACCESS else found
     if found & _OWNER_ACCESS != _OWNER_ACCESS:
-        set_mode(root.descriptor, found | _OWNER_ACCESS)
+        posix.set_mode(root.descriptor, found | _OWNER_ACCESS)
     try:
         yield mode
     finally:
         if mode & _OWNER_ACCESS != _OWNER_ACCESS:
-            set_mode(root.descriptor, mode)
+            posix.set_mode(root.descriptor, mode)
 
 
 class _Change:
@@ -204,7 +193,7 @@ class _Change:
         }
 
     def run(self, root_mode: int) -> ChangeResult:
-        staging = Staging(self._tree, owner_name())
+        staging = Staging(self._tree, posix.owner_name())
         try:
             return self._run(staging, root_mode)
         finally:
@@ -271,18 +260,18 @@ class _Change:
             while closed := self._find_closed(opened):
                 opened |= closed
                 unstaged = replace(record, modes=tuple(opened.values()), rolls_forward=False)
-                with SyncQueue() as queue:  # so that a kill does not leave them so
+                with posix.SyncQueue() as queue:  # so that a kill does not leave them so
                     self._write_record(staging, unstaged, queue)
                 staging.begin(durable=self._request.durable)
                 for mode in closed.values():
                     self._change_mode(mode.path, mode.before, mode.before | _OWNER_ACCESS)
             modes = {each.path: each for each in self._find_modes()} | opened
             operations = [*self._moves, *_list_operations(self._edits, staging)]
-            with SyncQueue() as queue:
+            with posix.SyncQueue() as queue:
                 for operation in operations:
-                    check_time("Change")
+                    posix.check_time("Change")
                     self._attempt(operation, lambda each: self._make(each, queue))
-                fault_point("change.staged")
+                posix.fault_point("change.staged")
                 found = replace(
                     record,
                     operations=tuple(map(self._with_attributes, operations)),
@@ -292,7 +281,7 @@ class _Change:
                 )
                 self._write_record(staging, found, queue)
             staging.begin(durable=self._request.durable)
-            fault_point("change.changing")
+            posix.fault_point("change.changing")
         except BaseException:
             for mode in reversed(opened.values()):
                 with suppress(OSError, ChangeConflictError):
@@ -300,7 +289,7 @@ class _Change:
             raise
         return found
 
-    def _write_record(self, staging: Staging, record: ChangeRecord, queue: SyncQueue) -> None:
+    def _write_record(self, staging: Staging, record: ChangeRecord, queue: posix.SyncQueue) -> None:
         """Write the record, to be synced with what it names in one round.
 
         It gets its name afterwards: a record without its slots would be a mix.
@@ -310,10 +299,10 @@ class _Change:
             os.close(descriptor)
             return
         queue.add(descriptor)
-        for directory in sorted({*staging.areas, *map(parent_of, staging.areas)}):
+        for directory in sorted({*staging.areas, *map(posix.parent_of, staging.areas)}):
             queue.add(self._tree.open_directory(directory))
 
-    def _make(self, operation: PathOperation, queue: SyncQueue) -> None:
+    def _make(self, operation: PathOperation, queue: posix.SyncQueue) -> None:
         """Put the new version of a path into its slot."""
         if operation.before.kind == "file" and operation.action in {"replace", "remove"}:
             seen = self._seen.get(operation.path)
@@ -330,9 +319,9 @@ class _Change:
                 os.symlink(operation.after.target, name, dir_fd=parent)
             else:
                 self._make_file(operation, queue)
-            fault_point("change.written")
+            posix.fault_point("change.written")
 
-    def _make_file(self, operation: PathOperation, queue: SyncQueue) -> None:
+    def _make_file(self, operation: PathOperation, queue: posix.SyncQueue) -> None:
         parent = self._tree.open_parent(operation.path)[0]
         target = create_file(self._tree.open_parent(operation.slot), parent, 0o600)
         try:
@@ -404,7 +393,7 @@ class _Change:
                     self._tree.rename(each.path, each.slot, exclusive=True)
                 self._moves, self._edits = [], self._request.edits
                 return self._stage(staging, replace(record, operations=(), modes=()))
-            fault_point("change.moved")
+            posix.fault_point("change.moved")
         for move in self._moves:
             changed = find_differences(self._tree, move.path, move.inside)
             if changed:
@@ -417,16 +406,16 @@ class _Change:
     def _execute_all(self, record: ChangeRecord, rollback: Rollback) -> None:
         for operation in record.operations:
             self._attempt(operation, lambda each: self._execute(each, rollback))
-        fault_point("change.changed")
+        posix.fault_point("change.changed")
         if self._request.on_conflict != "take":
             self._check_all_displaced(record, rollback)
         if self._request.on_conflict == "refuse":
             self._check_directories(record)
         if self._must_sync:
-            paths = {parent_of(path) for each in record.operations for path in each.paths}
+            paths = {posix.parent_of(path) for each in record.operations for path in each.paths}
             for path in sorted(paths):
                 with suppress(FileNotFoundError):
-                    sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
+                    posix.sync_directory(self._tree.open_parent(f"{path}/x" if path else "x")[0])
 
     def _attempt(self, operation: PathOperation, work: Callable[[PathOperation], None]) -> None:
         """Work on an operation; a missing or occupied path is a conflict."""
@@ -435,7 +424,7 @@ class _Change:
         except OSError as error:
             if error.errno in MISSING or isinstance(error, FileExistsError):
                 raise ChangeConflictError(operation.path) from error
-            raise explain_error(error, operation.path) from error
+            raise posix.explain_error(error, operation.path) from error
 
     def _execute(self, operation: PathOperation, rollback: Rollback) -> None:
         tree, path, slot = self._tree, operation.path, operation.slot
@@ -443,19 +432,19 @@ class _Change:
             case "replace":
                 if self._may_begin(operation):
                     self._exchange(operation)
-                    fault_point("change.exchanged")
+                    posix.fault_point("change.exchanged")
                     self._check_displaced(operation, rollback)
             case "remove":
                 if self._may_begin(operation):
                     tree.rename(path, slot)
-                    fault_point("change.removed")
+                    posix.fault_point("change.removed")
                     self._check_displaced(operation, rollback)
             case "create" | "make directory":
                 self._create(operation)
-                fault_point("change.created")
+                posix.fault_point("change.created")
             case "remove directory":
                 self._remove_directory(operation)
-                fault_point("change.removed")
+                posix.fault_point("change.removed")
             case "move directory":
                 pass  # done before
 
@@ -506,7 +495,7 @@ class _Change:
             return
         tree.remove_leftovers(path)
         tree.rename(path, slot)
-        fault_point("change.directory")
+        posix.fault_point("change.directory")
         if tree.names(slot) or not self._has_expected_mode(operation):
             with suppress(FileExistsError):  # otherwise the rollback keeps it
                 tree.rename(slot, path, exclusive=True)
@@ -532,7 +521,7 @@ class _Change:
             if found is None or not stat.S_ISDIR(found.st_mode):
                 return
         self._tree.set_mode(path, wanted)
-        fault_point("change.mode")
+        posix.fault_point("change.mode")
 
     def _set_final_modes(self, record: ChangeRecord) -> None:
         """Give directories their new permissions, or those they had before."""
@@ -580,7 +569,7 @@ class _Change:
             if self._request.on_conflict == "refuse":
                 raise ChangeConflictError(operation.path, fact)
             self._skip(operation, rollback)
-        fault_point("change.checked")
+        posix.fault_point("change.checked")
 
     def _check_directories(self, record: ChangeRecord) -> None:
         """Raise ChangeConflictError if somebody has renamed a directory, unless it is back."""
@@ -650,10 +639,10 @@ class _Change:
         moved = (path for each in self._moves for path in each.paths)
         parents: set[str] = set()
         for path in (*edits, *moved):
-            above = parent_of(path)
+            above = posix.parent_of(path)
             while above and above not in parents:  # those above a known one are known
                 parents.add(above)
-                above = parent_of(above)
+                above = posix.parent_of(above)
         known = {path for path, each in edits.items() if each.before.kind == "directory"}
         for path in parents | known:
             edit = edits.get(path)
@@ -678,7 +667,7 @@ class _Change:
     def _find_directories(self, operations: Iterable[PathOperation]) -> dict[str, int]:
         """Return the inodes of the directories that change; from now on they are held open."""
         found: dict[str, int] = {}
-        paths = {parent_of(path) for each in operations for path in each.paths}
+        paths = {posix.parent_of(path) for each in operations for path in each.paths}
         for path in sorted(paths - {""}):
             with suppress(OSError):
                 found[path] = os.fstat(self._tree.open_parent(f"{path}/x")[0]).st_ino

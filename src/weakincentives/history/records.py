@@ -14,21 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from weakincentives import posix
 from weakincentives.errors import WinkError
 from weakincentives.history.entries import EntryState, LiveTree
-from weakincentives.posix import (
-    RESERVED_PREFIX,
-    MountPoints,
-    OpenDescriptor,
-    fault_point,
-    is_own,
-    is_owner_gone,
-    join,
-    owner_in,
-    remove_tree,
-    sync_directory,
-    write_all,
-)
 from weakincentives.serde import SerdeError, decode, encode
 
 Action: TypeAlias = Literal[
@@ -37,7 +25,7 @@ Action: TypeAlias = Literal[
 Phase: TypeAlias = Literal["staging", "changing", "reverting", "done"]
 Ending: TypeAlias = Literal["committed", "rolled back"]
 
-PREFIX = f"{RESERVED_PREFIX}change-"
+PREFIX = f"{posix.RESERVED_PREFIX}change-"
 """The beginning of the name of every staging directory."""
 _RECORD, _NEW_RECORD, _IGNORE = "record", "record.new", ".gitignore"
 _PHASES: dict[bytes, Phase] = {b"c": "changing", b"r": "reverting", b"d": "done"}
@@ -116,7 +104,7 @@ class Staging:
         self._tree = tree
         self.owner: str = owner
         self.areas: list[str] = [f"{PREFIX}{owner}"]
-        self._points: MountPoints | None = None
+        self._points: posix.MountPoints | None = None
         self._count = 0
         self._hides = True
         self.phase: Phase = "staging"
@@ -139,7 +127,7 @@ class Staging:
         """
         staging = cls(tree, name.removeprefix(PREFIX))
         # those without a slot in the record too: it may have been killed before it was complete
-        staging.areas += [join(point, name) for point in MountPoints(tree.root)]
+        staging.areas += [posix.join(point, name) for point in posix.MountPoints(tree.root)]
         try:
             phase, data = _read_record(tree, name)
             record = decode(data, ChangeRecord)
@@ -162,8 +150,8 @@ class Staging:
     def new_slot(self, path: str) -> str:
         """Return a new slot on the file system of `path`."""
         if self._points is None:
-            self._points = MountPoints(self._tree.root)
-        area = join(self._points.filesystem_root(path), self.areas[0])
+            self._points = posix.MountPoints(self._tree.root)
+        area = posix.join(self._points.filesystem_root(path), self.areas[0])
         if area not in self.areas:
             self._make_area(area)
             self.areas.append(area)
@@ -175,7 +163,7 @@ class Staging:
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         descriptor = os.open(_NEW_RECORD, _NEW_FILE, 0o600, dir_fd=parent)
         try:
-            write_all(descriptor, b"c\n" + encode(record))
+            posix.write_all(descriptor, b"c\n" + encode(record))
         except BaseException:
             os.close(descriptor)
             raise
@@ -186,18 +174,18 @@ class Staging:
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         os.rename(_NEW_RECORD, _RECORD, src_dir_fd=parent, dst_dir_fd=parent)
         self.phase = "changing"
-        fault_point("change.recorded")
+        posix.fault_point("change.recorded")
         if durable:
-            sync_directory(parent)
+            posix.sync_directory(parent)
 
     def enter(self, phase: Literal["reverting", "done"], *, durable: bool) -> None:
         """Change the phase in place, which needs no disk space."""
         parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
         descriptor = os.open(_RECORD, os.O_WRONLY | os.O_CLOEXEC, dir_fd=parent)
-        with OpenDescriptor(descriptor):
+        with posix.OpenDescriptor(descriptor):
             os.pwrite(descriptor, phase[:1].encode(), 0)
             self.phase = phase
-            fault_point(f"change.{phase}")
+            posix.fault_point(f"change.{phase}")
             if durable:
                 os.fdatasync(descriptor)
 
@@ -207,12 +195,12 @@ class Staging:
             parent, _ = self._tree.open_parent(f"{self.areas[0]}/{_RECORD}")
             with suppress(FileNotFoundError):
                 os.unlink(_RECORD, dir_fd=parent)
-            fault_point("change.settled")
+            posix.fault_point("change.settled")
         for area in reversed(self.areas):
             with suppress(FileNotFoundError):
-                remove_tree(*self._tree.open_parent(area))
+                posix.remove_tree(*self._tree.open_parent(area))
         if durable:
-            sync_directory(self._tree.root.descriptor)
+            posix.sync_directory(self._tree.root.descriptor)
 
     def release(self) -> None:
         """Leave what there is to a later recovery."""
@@ -222,14 +210,16 @@ class Staging:
         self._tree.mkdir(area, 0o700)
         if self._hides:
             parent, name = self._tree.open_parent(f"{area}/{_IGNORE}")
-            with OpenDescriptor(os.open(name, _NEW_FILE, 0o600, dir_fd=parent)) as ignore:
-                write_all(ignore, b"*\n")
+            with posix.OpenDescriptor(os.open(name, _NEW_FILE, 0o600, dir_fd=parent)) as ignore:
+                posix.write_all(ignore, b"*\n")
 
 
 def find_staging(tree: LiveTree) -> list[str]:
     """Return the names of all staging directories in the root, of any process; read-only."""
     return sorted(
-        name for name, is_directory in tree.names("") if is_directory and owner_in(name, PREFIX)
+        name
+        for name, is_directory in tree.names("")
+        if is_directory and posix.owner_in(name, PREFIX)
     )
 
 
@@ -239,7 +229,7 @@ def is_abandoned(name: str) -> bool:
     A process in another pid namespace may be: then it is not.
     """
     owner = name.removeprefix(PREFIX)
-    return owner not in _active if is_own(owner) else is_owner_gone(owner) is True
+    return owner not in _active if posix.is_own(owner) else posix.is_owner_gone(owner) is True
 
 
 def _read_record(tree: LiveTree, name: str) -> tuple[Phase, bytes]:

@@ -17,22 +17,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 from uuid import uuid4
 
+from weakincentives import gitstore
 from weakincentives.errors import SnapshotError
-from weakincentives.gitstore import (
-    FILE,
-    LayeredObjects,
-    ObjectError,
-    ObjectStore,
-    PackedObjects,
-    PackError,
-    PackReader,
-    PackTransaction,
-    Repository,
-    TreeEntry,
-    decode_tree,
-    encode_tree,
-    hash_object,
-)
 from weakincentives.history.log import LogError, LogRecord, RecordLog
 from weakincentives.history.steps import TimelineError
 from weakincentives.posix import is_locked, lock
@@ -56,7 +42,7 @@ class StepObjects:
     """The new content of one step: what is small is for its record, the rest in a pack."""
 
     def __init__(
-        self, begin_pack: Callable[[], PackTransaction], is_known: Callable[[str], bool]
+        self, begin_pack: Callable[[], gitstore.PackTransaction], is_known: Callable[[str], bool]
     ) -> None:
         """Store what is not known.
 
@@ -71,7 +57,7 @@ class StepObjects:
         self._left = _MAX_EMBEDDED
         self.embedded: dict[str, bytes] = {}
         self.packed: dict[str, None] = {}
-        self.pack: PackTransaction | None = None
+        self.pack: gitstore.PackTransaction | None = None
         """The pack, if something is in it."""
 
     def __contains__(self, object_id: str) -> bool:
@@ -81,7 +67,7 @@ class StepObjects:
 
     def add(self, data: bytes) -> str:
         """Add a blob; return its id."""
-        object_id = hash_object("blob", data)
+        object_id = gitstore.hash_object("blob", data)
         if object_id in self:
             return object_id
         if len(data) <= self._left:
@@ -101,17 +87,17 @@ class StepObjects:
         self.packed[object_id] = None
         return object_id
 
-    def begin(self) -> PackTransaction:
+    def begin(self) -> gitstore.PackTransaction:
         """Return the pack; from now on everything is in it."""
         self._left = -1
         return self._open()
 
-    def _open(self) -> PackTransaction:
+    def _open(self) -> gitstore.PackTransaction:
         if self.pack is None:
             self.pack = self._begin_pack()
         return self.pack
 
-    def take_pack(self) -> PackTransaction:
+    def take_pack(self) -> gitstore.PackTransaction:
         """Return the pack, to be stored by the caller."""
         pack = self.begin()
         self.pack = None
@@ -170,9 +156,9 @@ class HistoryStore:
         self._places: dict[str, _ObjectPlace] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
         self._pieces: dict[bytes, list[tuple[int, int]]] = {PACK: [], INDEX: []}
-        self._packed: ObjectStore | None = None
-        self._objects: ObjectStore | None = None
-        self.repository: Repository | None = None
+        self._packed: gitstore.ObjectStore | None = None
+        self._objects: gitstore.ObjectStore | None = None
+        self.repository: gitstore.Repository | None = None
         with self._stack, _translate_errors():
             if path.is_symlink():
                 raise TimelineError(f"History is a link, which is not followed: {str(path)!r}")
@@ -180,7 +166,7 @@ class HistoryStore:
             if path.is_dir():
                 if read_only:
                     log.lstat()  # before the repository, which may belong to a filesystem only
-                self.repository = Repository.open(path, durable=durable)
+                self.repository = gitstore.Repository.open(path, durable=durable)
                 self._stack.callback(self.repository.close)
             if not read_only:
                 self._stack.enter_context(self._mark_as_used())
@@ -201,7 +187,7 @@ class HistoryStore:
             raise FileExistsError(f"History exists already: {str(path)!r}")
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         with _translate_errors():
-            Repository.create(path, root=root, durable=durable).close()
+            gitstore.Repository.create(path, root=root, durable=durable).close()
         return cls(path, read_only=False, durable=durable)
 
     @property
@@ -210,14 +196,14 @@ class HistoryStore:
         return is_locked(self.path / _USERS)
 
     @property
-    def objects(self) -> ObjectStore:
+    def objects(self) -> gitstore.ObjectStore:
         """Everything that the steps refer to.
 
         Raises:
             ObjectError: The pack of a file is damaged.
         """
         if self._objects is None:
-            self._objects = LayeredObjects(self._read_base(), self._find)
+            self._objects = gitstore.LayeredObjects(self._read_base(), self._find)
         return self._objects
 
     def read_new(self) -> Iterator[StoredStep]:
@@ -244,9 +230,9 @@ class HistoryStore:
             OSError: It could not be written.
         """
         if objects is not None and objects.pack is not None:
-            entries = [TreeEntry(each, FILE, each) for each in objects.packed]
+            entries = [gitstore.TreeEntry(each, gitstore.FILE, each) for each in objects.packed]
             pack = objects.take_pack()
-            self.keep(pack.add("tree", encode_tree(entries)), pack)
+            self.keep(pack.add("tree", gitstore.encode_tree(entries)), pack)
         embedded = {} if objects is None else objects.embedded
         payloads: list[bytes] = []
 
@@ -266,7 +252,7 @@ class HistoryStore:
 
     def compute(self, kind: str, data: bytes) -> str:
         """Hold an object that is not stored, to be read like the others; return its id."""
-        object_id = hash_object(kind, data)
+        object_id = gitstore.hash_object(kind, data)
         if object_id not in self.computed:
             self.computed[object_id] = kind, data
             self._computed_size += len(data)
@@ -283,10 +269,12 @@ class HistoryStore:
             if object_id in before and object_id not in self.computed:
                 kind, data = before[object_id]
                 self.compute(kind, data)
-                pending += [each.id for each in decode_tree(data)] if kind == "tree" else []
+                pending += (
+                    [each.id for each in gitstore.decode_tree(data)] if kind == "tree" else []
+                )
         return True
 
-    def keep(self, tree: str, pack: PackTransaction) -> None:
+    def keep(self, tree: str, pack: gitstore.PackTransaction) -> None:
         """Store a pack, and keep what a tree refers to."""
         assert self.repository is not None
         with pack:
@@ -315,7 +303,7 @@ class HistoryStore:
         try:
             payload = self._payload(place.offset)
         except LogError as error:
-            raise ObjectError(f"Object is damaged: {object_id!r}: {error}") from error
+            raise gitstore.ObjectError(f"Object is damaged: {object_id!r}: {error}") from error
         return "blob", place.size, payload[place.start : place.start + place.size]
 
     def _payload(self, offset: int) -> bytes:
@@ -340,7 +328,7 @@ class HistoryStore:
             at += size
         return data
 
-    def _read_base(self) -> ObjectStore:
+    def _read_base(self) -> gitstore.ObjectStore:
         """Return the objects in packs."""
         if self.repository is not None:
             return self.repository.objects
@@ -348,17 +336,19 @@ class HistoryStore:
             self._packed = self._open_pack()
         return self._packed
 
-    def _open_pack(self) -> ObjectStore:
+    def _open_pack(self) -> gitstore.ObjectStore:
         """Return the objects in the pack of a file."""
         pieces = self._pieces[PACK]
         index = b"".join(self.log.read(offset).payload for offset, _ in self._pieces[INDEX])
         if any(size != PIECE_SIZE for _, size in pieces[:-1]):
-            raise ObjectError(f"The pack has lost a part: {str(self.path)!r}")
+            raise gitstore.ObjectError(f"The pack has lost a part: {str(self.path)!r}")
         size = sum(size for _, size in pieces)
         try:
-            return PackedObjects(PackReader(self._read_pack, size, index, str(self.path)))
-        except PackError as error:
-            raise ObjectError(f"The files of the steps are damaged: {error}") from error
+            return gitstore.PackedObjects(
+                gitstore.PackReader(self._read_pack, size, index, str(self.path))
+            )
+        except gitstore.PackError as error:
+            raise gitstore.ObjectError(f"The files of the steps are damaged: {error}") from error
 
     def _read_pack(self, offset: int, size: int) -> bytes:
         number, start = divmod(offset, PIECE_SIZE)

@@ -31,7 +31,7 @@ from weakincentives.filesystem.archive.export import FAULT_POINTS, export_archiv
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
 from weakincentives.filesystem.archive.format import ArchiveError, escape, unescape
 from weakincentives.filesystem.host.files import HostFile
-from weakincentives.posix import fault_hook
+from weakincentives.posix import fault_hook, parents_of
 from weakincentives.posix.compression import DEFAULT_CODEC
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
@@ -120,8 +120,9 @@ def grow(fs: BaseFilesystem, nodes: dict[str, Node]) -> None:
     """Put as many of the nodes into `fs` as fit together."""
     for path, (kind, permissions, content) in nodes.items():
         with suppress(OSError):
-            for parent in fs._missing_parents(path, bounded=False):
-                fs._make_directory(parent)
+            for parent in parents_of(path):
+                if not fs._is_directory(parent, path):
+                    fs._make_directory(parent)
             if fs._lookup(path) is not None:
                 continue
             if kind == "directory":

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from weakincentives import posix
 from weakincentives.filesystem.archive.format import (
     FILES_PREFIX,
     encode_manifest,
@@ -46,18 +47,6 @@ from weakincentives.filesystem.manifest import (
 )
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
-from weakincentives.posix import (
-    DEFAULT_CODEC,
-    RESERVED_PREFIX,
-    Codec,
-    check_time,
-    fault_point,
-    open_directory,
-    parallel_map,
-    remove_leftovers,
-    store_file,
-    sync_directory,
-)
 
 MAX_WHOLE_FILE = 1024 * 1024
 """Bytes; larger files are read in chunks."""
@@ -76,7 +65,7 @@ def list_paths(state: SearchableFilesystem) -> list[tuple[str, str, bool]]:
     found: list[tuple[str, str, bool]] = []
     folders = [""]
     for directory in folders:
-        check_time("Archive")
+        posix.check_time("Archive")
         files, directories, links = _list_names(state, directory)
         prefix = directory + "/" if directory else ""
         folders += [prefix + name for name in directories]
@@ -101,7 +90,9 @@ def _list_names(state: SearchableFilesystem, directory: str) -> list[list[str]]:
         if found is not None and found.is_directory:
             raise
         return [[], [], []]  # removed since it was listed
-    return [[name for name in group if not name.startswith(RESERVED_PREFIX)] for group in groups]
+    return [
+        [name for name in group if not name.startswith(posix.RESERVED_PREFIX)] for group in groups
+    ]
 
 
 class _Listing:
@@ -160,7 +151,9 @@ class Entry:
 class EntryCollector:
     """Collects the entries of a filesystem, in the order of the archive."""
 
-    def __init__(self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec) -> None:
+    def __init__(
+        self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: posix.Codec
+    ) -> None:
         """Read `fs`, frozen if it supports that; files that `earlier` has are not compressed."""
         self._state = fs._stable_view()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
         self._lookup = self._state._lookup  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
@@ -171,7 +164,7 @@ class EntryCollector:
 
     def entries(self) -> Generator[Entry, None, None]:
         """Yield all entries; small files are compressed, or found in the previous archive."""
-        with closing(parallel_map(self._compress_batch, self._batches())) as batches:
+        with closing(posix.parallel_map(self._compress_batch, self._batches())) as batches:
             for batch in batches:
                 yield from batch
 
@@ -199,7 +192,7 @@ class EntryCollector:
             batch.append(entry)
             size += 0 if entry.data is None else len(entry.data)
             if size >= _BATCH_BYTES or len(batch) >= _MAX_BATCH_ENTRIES:
-                check_time("Archive")
+                posix.check_time("Archive")
                 yield batch
                 batch, size = [], 0
         if batch:
@@ -227,7 +220,7 @@ class EntryCollector:
         for entry in batch:
             if entry.data is None:
                 continue
-            check_time("Archive")
+            posix.check_time("Archive")
             if entry.digest is None:
                 entry.digest = hashlib.sha256(entry.data).hexdigest()
                 entry.copy = self._earlier.find(entry.escaped, len(entry.data), entry.digest)
@@ -242,7 +235,7 @@ def export_archive(
     *,
     created_at: datetime | None = None,
     previous: Path | None = None,
-    codec: Codec = DEFAULT_CODEC,
+    codec: posix.Codec = posix.DEFAULT_CODEC,
 ) -> int:
     """Write the state of `fs` to a ZIP file; return the number of files in it.
 
@@ -262,14 +255,14 @@ def export_archive(
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
     date = (created_at or datetime.now(UTC)).astimezone(UTC).isoformat()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with error_context(path), open_directory(path.parent) as directory:
-        remove_leftovers(directory)  # of killed exports
+    with error_context(path), posix.open_directory(path.parent) as directory:
+        posix.remove_leftovers(directory)  # of killed exports
         with open_earlier(previous, codec) as earlier:
             export = _Export(fs, earlier, codec, date)
-            store_file(directory, path.name, export.write, durable=True)
-        fault_point(RENAMED)
-        sync_directory(directory)
-        fault_point(SYNCED)
+            posix.store_file(directory, path.name, export.write, durable=True)
+        posix.fault_point(RENAMED)
+        posix.sync_directory(directory)
+        posix.fault_point(SYNCED)
     return len(export.files)
 
 
@@ -277,7 +270,7 @@ class _Export:
     """One export."""
 
     def __init__(
-        self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec, created_at: str
+        self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: posix.Codec, created_at: str
     ) -> None:
         self._collector = EntryCollector(fs, earlier, codec)
         self._earlier = earlier
@@ -303,8 +296,8 @@ class _Export:
             for entry in entries:
                 if entry.copy is None or not self._add_copy(writer, entry, entry.copy):
                     self._add(writer, entry)
-                fault_point(ENTRY_WRITTEN)
-        fault_point(ALL_WRITTEN)
+                posix.fault_point(ENTRY_WRITTEN)
+        posix.fault_point(ALL_WRITTEN)
         manifest = ArchiveDocument(
             version=VERSION,
             created_at=self._created_at,
@@ -396,7 +389,7 @@ class _HashedContent:
         digest = hashlib.sha256()
         offset = 0
         while chunk := self._content.read(offset, MAX_WHOLE_FILE):
-            check_time("Archive")
+            posix.check_time("Archive")
             digest.update(chunk)
             yield chunk
             offset += len(chunk)

@@ -438,12 +438,10 @@ class WritableFilesystem(ReadableFilesystem):
                 names = [name for group in self._children(current) for name in group]
                 stack.extend(posix.join(current, name) for name in sorted(names, reverse=True))
 
-    def _missing_parents(
-        self, path: str, *, create: bool = True, bounded: bool = True
-    ) -> list[str]:
+    def _missing_parents(self, path: str, *, create: bool = True) -> list[str]:
         """Return the directories above `path` that do not exist, outermost first.
 
-        If `bounded`, the list stops where it exceeds the limits anyway.
+        The list stops where it exceeds the limits anyway.
         """
         if self._has_directory(posix.parent_of(path)):
             return []
@@ -454,7 +452,7 @@ class WritableFilesystem(ReadableFilesystem):
             missing.append(parent)
             if not create:
                 raise posix.os_error(errno.ENOENT, parent, "Parent directory does not exist")
-            if bounded and len(missing) > self._limits.max_path_depth:
+            if len(missing) > self._limits.max_path_depth:
                 break
         return missing
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from weakincentives import posix
 from weakincentives.filesystem.base import ensure_overwritable, link_error
 from weakincentives.filesystem.events import DirectoryCreated, Listeners
 from weakincentives.filesystem.limits import Quota
@@ -24,15 +25,6 @@ from weakincentives.filesystem.mounts.mount import (
 from weakincentives.filesystem.mounts.plan import MountCopy, MountedFile, MountPlan
 from weakincentives.filesystem.mounts.roots import HostRoots
 from weakincentives.filesystem.types import FileStat, WriteMode
-from weakincentives.posix import (
-    display_path,
-    fault_point,
-    join,
-    os_error,
-    parent_of,
-    parents_of,
-    temporary_name,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -120,16 +112,18 @@ class Layout:
         """Return the error with the published path in place of a staging path."""
         named = error.filename
         for parent, hidden in self.hidden.items():
-            prefix = display_path(hidden)
+            prefix = posix.display_path(hidden)
             if isinstance(named, str) and named.startswith(prefix):
-                path = join(display_path(parent) if parent else "", named[len(prefix) + 1 :])
+                path = posix.join(
+                    posix.display_path(parent) if parent else "", named[len(prefix) + 1 :]
+                )
                 return OSError(error.errno, error.strerror, path)
         return error
 
     def _add_file(self, file: MountedFile) -> None:
         path = file.path
         if path in self._staging_directories:
-            raise os_error(errno.EISDIR, path)
+            raise posix.os_error(errno.EISDIR, path)
         earlier = self.files.get(path)
         self.files[path] = file
         if earlier is not None:
@@ -151,15 +145,15 @@ class Layout:
         """Return where the directory `path` is staged; None if it exists in the workspace."""
         known = self._staging_directories
         if path not in known:
-            for each in (*parents_of(path), path):
+            for each in (*posix.parents_of(path), path):
                 if each not in known:
                     known[each] = self._stage_directory(each)
         return known[path]
 
     def _stage_directory(self, path: str) -> str | None:
         if path in self.files:
-            raise os_error(errno.ENOTDIR, path)
-        above = self._staging_directories[parent_of(path)]
+            raise posix.os_error(errno.ENOTDIR, path)
+        above = self._staging_directories[posix.parent_of(path)]
         if above is not None:
             hidden = f"{above}/{path.rpartition('/')[2]}"
         elif self._is_directory(path):
@@ -177,15 +171,15 @@ class Layout:
         if found.is_symlink:
             raise link_error(found)
         if not found.is_directory:
-            raise os_error(errno.ENOTDIR, path)
+            raise posix.os_error(errno.ENOTDIR, path)
         return True
 
     def _hidden_path(self, path: str) -> str:
         """Return the staging path of an entry that will be published in an existing directory."""
-        parent = parent_of(path)
+        parent = posix.parent_of(path)
         if parent not in self.hidden:
-            self.hidden[parent] = join(parent, temporary_name())
-        return join(self.hidden[parent], path.rpartition("/")[2])
+            self.hidden[parent] = posix.join(parent, posix.temporary_name())
+        return posix.join(self.hidden[parent], path.rpartition("/")[2])
 
 
 class MountTarget(NamedTuple):
@@ -229,7 +223,7 @@ class Hydration:
         try:
             self._stage(progress)
             self._save_originals()
-            fault_point("mount.staged")
+            posix.fault_point("mount.staged")
             self._publish()
         except OSError as error:
             raise layout.translate_error(error) from None
@@ -267,7 +261,7 @@ class Hydration:
         for single in self._layout.single_files.values():
             if single.stored and single.before is not None:
                 single.before = self._target.with_hash(single.before)
-                single.saved = join(parent_of(single.hidden), temporary_name())
+                single.saved = posix.join(posix.parent_of(single.hidden), posix.temporary_name())
                 self._target.copy_file(single.before, single.saved)
 
     def _publish(self) -> None:
@@ -275,7 +269,7 @@ class Hydration:
         done: list[StagedEntry] = []
         try:
             for step in self._layout.steps():
-                fault_point("mount.publish")
+                posix.fault_point("mount.publish")
                 self._target.move(step.hidden, step.path)
                 done.append(step)
         except BaseException:

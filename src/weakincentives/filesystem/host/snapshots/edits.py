@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from weakincentives import posix
 from weakincentives.errors import SnapshotRestoreError, StaleRestoreError
 from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff import Diff
@@ -54,18 +55,6 @@ from weakincentives.history import (
     recover_change,
     remove_abandoned,
 )
-from weakincentives.posix import (
-    MountPoints,
-    RootedDirectory,
-    check_time,
-    display_path,
-    is_within,
-    join,
-    os_error,
-    parent_of,
-    parents_of,
-    shorten_path,
-)
 
 KIND = "restore"
 """The kind of these changes in their records."""
@@ -88,8 +77,8 @@ def edits_between(
     found = {each.path: each for each in _Comparison(here, then).run()}
     if paths is None or "" in paths:
         return list(found.values())
-    wanted = {path: each for path, each in found.items() if is_within(path, paths)}
-    needed = {parent for path in wanted for parent in parents_of(path)}
+    wanted = {path: each for path, each in found.items() if posix.is_within(path, paths)}
+    needed = {parent for path in wanted for parent in posix.parents_of(path)}
     for path in needed:  # directories that a restored path needs above it
         edit = found.get(path)
         if edit is not None and edit.before.kind == "absent":
@@ -175,12 +164,12 @@ def select_tree(
     ]
     directories = [("", snapshot.files)]
     for path, tree in directories:  # grows while it is iterated
-        check_time("Recording")
+        posix.check_time("Recording")
         names = {each.name: each.mode == DIRECTORY for each in snapshot.tree(tree).values()}
         reproducible = leave_out.find_names(path, names)
-        left_out += [join(path, name) for name in reproducible]
+        left_out += [posix.join(path, name) for name in reproducible]
         directories += [
-            (join(path, each.name), each.id)
+            (posix.join(path, each.name), each.id)
             for each in snapshot.tree(tree).values()
             if each.mode == DIRECTORY and each.name not in reproducible
         ]
@@ -216,9 +205,9 @@ class _Comparison:
             path, here, then = pending.pop()
             if here == then:
                 continue
-            check_time("Restore")
+            posix.check_time("Restore")
             for name, old, new in self._compare(here, then):
-                inner = join(path, name)
+                inner = posix.join(path, name)
                 edit = Edit(inner, self._state(inner, old), self._state(inner, new, is_new=True))
                 if edit.before != edit.after:
                     yielded.add(inner)
@@ -275,7 +264,7 @@ class _TreeEdit:
         for path, wanted in sorted(entries.items()):
             is_new = wanted.kind != "absent"
             # what is absent may have gone with a directory above it
-            if all(self._open(parent, is_new=is_new) for parent in parents_of(path)):
+            if all(self._open(parent, is_new=is_new) for parent in posix.parents_of(path)):
                 self._put(path, wanted)
         for directory in sorted(self._trees, reverse=True):  # children first
             tree = self._add("tree", encode_tree(self._trees[directory].values()))
@@ -338,7 +327,7 @@ def _is_hit(path: str, entries: Mapping[str, EntryState]) -> bool:
     """Return whether entries replace what is at a path, or remove a directory above it."""
     if path in entries:
         return True
-    above = (entries.get(parent) for parent in parents_of(path))
+    above = (entries.get(parent) for parent in posix.parents_of(path))
     return any(each is not None and each.kind != "directory" for each in above)
 
 
@@ -358,7 +347,7 @@ def _store_blob(state: State, found: FileStat, objects: ObjectStore, batch: Pack
 
 
 def restore_edits(
-    directory: RootedDirectory,
+    directory: posix.RootedDirectory,
     edits: Sequence[Edit],
     target: SnapshotFilesystem,
     *,
@@ -379,7 +368,7 @@ def restore_edits(
         try:
             return open_blob(target.objects, blobs[path])
         except ObjectError as error:
-            name = display_path(shorten_path(path))
+            name = posix.display_path(posix.shorten_path(path))
             raise ObjectError(f"{name!r} cannot be restored: {error}") from error
 
     request = ChangeRequest(
@@ -389,11 +378,11 @@ def restore_edits(
         return change(directory, request, keep=keep)
     except ChangeConflictError as error:
         stale = {error.path, *find_stale(directory, edits)}
-        raise StaleRestoreError(sorted(map(display_path, stale))) from error
+        raise StaleRestoreError(sorted(map(posix.display_path, stale))) from error
 
 
 def drop_done(
-    directory: RootedDirectory, edits: Sequence[Edit], paths: Sequence[str] | None = None
+    directory: posix.RootedDirectory, edits: Sequence[Edit], paths: Sequence[str] | None = None
 ) -> list[Edit]:
     """Return the edits that are left: the others have happened already.
 
@@ -402,7 +391,11 @@ def drop_done(
     tree = LiveTree(directory)
 
     def is_done(edit: Edit) -> bool:
-        if paths is not None and not is_within(edit.path, paths) and tree.is_directory(edit.path):
+        if (
+            paths is not None
+            and not posix.is_within(edit.path, paths)
+            and tree.is_directory(edit.path)
+        ):
             return True
         return matches(tree, edit.path, edit.after)
 
@@ -412,12 +405,12 @@ def drop_done(
         tree.close()
 
 
-def has_interrupted(directory: RootedDirectory) -> bool:
+def has_interrupted(directory: posix.RootedDirectory) -> bool:
     """Return whether a restore was interrupted by a crash, or could not be rolled back."""
     return any(each.record.kind == KIND and not each.is_running for each in find_changes(directory))
 
 
-def recover_restores(directory: RootedDirectory, root: str) -> None:
+def recover_restores(directory: posix.RootedDirectory, root: str) -> None:
     """Finish what restores of dead processes have left; later saves are left alone.
 
     Raises:
@@ -450,25 +443,25 @@ def usage_change(
     return size, count
 
 
-def _check_edits(directory: RootedDirectory, edits: Sequence[Edit]) -> None:
+def _check_edits(directory: posix.RootedDirectory, edits: Sequence[Edit]) -> None:
     """Check that no mount point and no directory of another user has to change.
 
     Raises:
         OSError: One has.
     """
-    points = MountPoints(directory)
+    points = posix.MountPoints(directory)
     for edit in edits:
         point = None if edit.before.kind == "absent" else points.find_below(edit.path)
         if point is not None and edit.after.kind != "directory":
-            raise os_error(errno.EBUSY, point, "Another file system is mounted here")
+            raise posix.os_error(errno.EBUSY, point, "Another file system is mounted here")
     new = {each.path for each in edits if each.before.kind == "absent"}
-    for parent in sorted({parent_of(each.path) for each in edits} - new):
+    for parent in sorted({posix.parent_of(each.path) for each in edits} - new):
         try:
             found, _ = directory.lstat(parent)
         except OSError:
             continue  # one that cannot be reached is made accessible, or is a conflict
         if not _may_change(found):
-            raise os_error(errno.EPERM, parent, "Directory belongs to another user")
+            raise posix.os_error(errno.EPERM, parent, "Directory belongs to another user")
 
 
 def _may_change(found: os.stat_result) -> bool:

@@ -17,7 +17,6 @@ import msgspec
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import Primitives, ReadableFilesystem, content_hash
 from weakincentives.filesystem.host.files import LineIndexes
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import (
     DIRECTORY_PERMISSIONS,
     EXECUTABLE_PERMISSIONS,
@@ -115,7 +114,6 @@ class SnapshotFilesystem(ReadableFilesystem):
         tree: str,
         root: str,
         *,
-        limits: Limits = DEFAULT_LIMITS,
         like: "SnapshotFilesystem | None" = None,
     ) -> None:
         """Read the commit's `tree`, taken of the workspace at `root`.
@@ -125,7 +123,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         Raises:
             SnapshotRestoreError: The tree does not have our layout, or is damaged.
         """
-        super().__init__(limits=limits)
+        super().__init__()
         self._objects = objects
         self._root = root
         self.tree_id: str = tree
