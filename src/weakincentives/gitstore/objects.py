@@ -270,7 +270,10 @@ class ObjectStore(PackSet):
         failure: object = None
         for location in self._find_locations(object_id):
             try:
-                kind, data = _read_whole(location.open())
+                found = location.open()
+                if found.size > MAX_OBJECT_SIZE:
+                    raise TooLargeError(f"Object is too large for memory: {found.size} bytes")
+                kind, data = found.kind, b"".join(found.chunks)
             except (PackError, OSError) as error:
                 failure = _worse(failure, error)
                 self._mark_suspect(location, error)
@@ -609,12 +612,6 @@ def _in_packs(key: bytes, packs: Iterable[PackReader]) -> Iterator[_Location]:
         offset = pack.offset_of(key)
         if offset is not None:
             yield _Location(pack, partial(pack.stream, offset))
-
-
-def _read_whole(stream: ObjectStream) -> tuple[str, bytes]:
-    if stream.size > MAX_OBJECT_SIZE:
-        raise TooLargeError(f"Object is too large for memory: {stream.size} bytes")
-    return stream.kind, b"".join(stream.chunks)
 
 
 def _check_kind(object_id: str, kind: str, wanted: str) -> None:

@@ -676,7 +676,8 @@ class _Change:
 
 def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[PathOperation]:
     """Return edits as operations in executable order."""
-    ordered = sorted((each for each in edits if not _is_kept(each)), key=_in_tree_order)
+    changed = (each for each in edits if not _is_kept(each))
+    ordered = sorted(changed, key=lambda each: each.path.split("/"))  # as in the tree
     found: list[PathOperation] = []
     for edit in reversed(ordered):  # children are removed before their directory
         if edit.before.kind == "absent" or _is_replaced(edit):
@@ -696,10 +697,6 @@ def _list_operations(edits: Sequence[Edit], staging: Staging) -> list[PathOperat
             before = edit.before if edit.before.kind != "directory" else EntryState()
             found.append(PathOperation(action, edit.path, slot, before, edit.after))
     return found
-
-
-def _in_tree_order(edit: Edit) -> list[str]:
-    return edit.path.split("/")
 
 
 def _is_kept(edit: Edit) -> bool:

@@ -156,7 +156,6 @@ class HistoryStore:
         self._places: dict[str, _ObjectPlace] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
         self._pieces: dict[bytes, list[tuple[int, int]]] = {PACK: [], INDEX: []}
-        self._packed: gitstore.ObjectStore | None = None
         self._objects: gitstore.ObjectStore | None = None
         self.repository: gitstore.Repository | None = None
         with self._stack, _translate_errors():
@@ -168,8 +167,10 @@ class HistoryStore:
                     log.lstat()  # before the repository, which may belong to a filesystem only
                 self.repository = gitstore.Repository.open(path, durable=durable)
                 self._stack.callback(self.repository.close)
-            if not read_only:
-                self._stack.enter_context(self._mark_as_used())
+            if not read_only:  # by a shared lock, others know of the recording
+                descriptor = os.open(path / _USERS, _LOCK_FILE, 0o600)
+                self._stack.callback(os.close, descriptor)
+                lock(descriptor, fcntl.LOCK_SH)
             self.log: RecordLog = self._stack.enter_context(
                 RecordLog(log, SIGNATURE, durable=durable, read_only=read_only)
             )
@@ -203,7 +204,8 @@ class HistoryStore:
             ObjectError: The pack of a file is damaged.
         """
         if self._objects is None:
-            self._objects = gitstore.LayeredObjects(self._read_base(), self._find)
+            base = self._open_pack() if self.repository is None else self.repository.objects
+            self._objects = gitstore.LayeredObjects(base, self._find)
         return self._objects
 
     def read_new(self) -> Iterator[StoredStep]:
@@ -284,14 +286,6 @@ class HistoryStore:
         """Close the files; idempotent."""
         self._stack.close()
 
-    def _mark_as_used(self) -> ExitStack:
-        """Hold a shared lock, so that others know of the recording."""
-        stack = ExitStack()
-        descriptor = os.open(self.path / _USERS, _LOCK_FILE, 0o600)
-        stack.callback(os.close, descriptor)
-        lock(descriptor, fcntl.LOCK_SH)
-        return stack
-
     def _find(self, object_id: str) -> tuple[str, int, bytes] | None:
         """Return an object that is computed, or in the record of a step."""
         if object_id in self.computed:
@@ -327,14 +321,6 @@ class HistoryStore:
             self._places.setdefault(key.hex(), _ObjectPlace(record.offset, at, size))
             at += size
         return data
-
-    def _read_base(self) -> gitstore.ObjectStore:
-        """Return the objects in packs."""
-        if self.repository is not None:
-            return self.repository.objects
-        if self._packed is None:
-            self._packed = self._open_pack()
-        return self._packed
 
     def _open_pack(self) -> gitstore.ObjectStore:
         """Return the objects in the pack of a file."""

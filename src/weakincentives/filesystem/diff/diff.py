@@ -299,8 +299,10 @@ class _Walk:
     def run(self, path: str) -> None:
         if path:
             found = self.after.lookup(path)
-            if found is not None:
-                self._add_parents(path)
+            for parent in parents_of(path) if found is not None else ():
+                if parent not in self._above and self.before.lookup(parent) is None:
+                    self._above.add(parent)
+                    self.changes.append(Change(parent, "added", None, self.after.lookup(parent)))
             self._visit(path, self.before.lookup(path), found)
         else:
             self._pending.append(("", True, True))
@@ -308,12 +310,6 @@ class _Walk:
             check_time("Diff")
             directory, was_directory, is_directory = self._pending.pop()
             self._enter(directory, was_directory=was_directory, is_directory=is_directory)
-
-    def _add_parents(self, path: str) -> None:
-        for parent in parents_of(path):
-            if parent not in self._above and self.before.lookup(parent) is None:
-                self._above.add(parent)
-                self.changes.append(Change(parent, "added", None, self.after.lookup(parent)))
 
     def _enter(self, directory: str, *, was_directory: bool, is_directory: bool) -> None:
         """Compare the entries of a directory on one side or both."""

@@ -131,15 +131,14 @@ class Layout:
             return
         parent, _, name = path.rpartition("/")
         directory = self._staging_directory(parent)
-        staged = self._stage_single(path).hidden if directory is None else f"{directory}/{name}"
-        self.staging_paths[path] = staged
-
-    def _stage_single(self, path: str) -> SingleFile:
+        if directory is not None:
+            self.staging_paths[path] = f"{directory}/{name}"
+            return
         before = self._lookup(path)
         if before is not None:
             ensure_overwritable(before, "overwrite")
-        single = self.single_files[path] = SingleFile(self._hidden_path(path), before)
-        return single
+        hidden = self.staging_paths[path] = self._hidden_path(path)
+        self.single_files[path] = SingleFile(hidden, before)
 
     def _staging_directory(self, path: str) -> str | None:
         """Return where the directory `path` is staged; None if it exists in the workspace."""

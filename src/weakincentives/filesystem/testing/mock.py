@@ -31,7 +31,7 @@ class Call:
         return f"{self.method}({self.subject!r}{others})"
 
 
-def _recorded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+def _record(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Return a method with the signature of a backend's `method`, which records its calls."""
     signature = inspect.signature(method)
 
@@ -91,22 +91,22 @@ class MockFilesystem:
         """Whether writes raise an error."""
         return self.backend.read_only
 
-    read = _recorded(InMemoryFilesystem.read)
-    read_bytes = _recorded(InMemoryFilesystem.read_bytes)
-    exists = _recorded(InMemoryFilesystem.exists)
-    stat = _recorded(InMemoryFilesystem.stat)
-    list = _recorded(InMemoryFilesystem.list)
-    glob = _recorded(InMemoryFilesystem.glob)
-    grep = _recorded(InMemoryFilesystem.grep)
-    write = _recorded(InMemoryFilesystem.write)
-    write_bytes = _recorded(InMemoryFilesystem.write_bytes)
-    delete = _recorded(InMemoryFilesystem.delete)
-    mkdir = _recorded(InMemoryFilesystem.mkdir)
+    read = _record(InMemoryFilesystem.read)
+    read_bytes = _record(InMemoryFilesystem.read_bytes)
+    exists = _record(InMemoryFilesystem.exists)
+    stat = _record(InMemoryFilesystem.stat)
+    list = _record(InMemoryFilesystem.list)
+    glob = _record(InMemoryFilesystem.glob)
+    grep = _record(InMemoryFilesystem.grep)
+    write = _record(InMemoryFilesystem.write)
+    write_bytes = _record(InMemoryFilesystem.write_bytes)
+    delete = _record(InMemoryFilesystem.delete)
+    mkdir = _record(InMemoryFilesystem.mkdir)
 
     # --- beyond the protocol ---
 
-    move = _recorded(InMemoryFilesystem.move)
-    copy = _recorded(InMemoryFilesystem.copy)
+    move = _record(InMemoryFilesystem.move)
+    copy = _record(InMemoryFilesystem.copy)
 
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal; not recorded."""

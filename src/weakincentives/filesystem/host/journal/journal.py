@@ -227,11 +227,15 @@ class Journal:
 
     def remove(self, path: str, target: Place) -> None:
         """Remove an entry with everything below it."""
-        if self._is_direct(path):
-            self._remove_directly(path, target)
-            return
-        with self.change():
-            self._take_out(path, target)
+        if not self._is_direct(path):
+            with self.change():
+                self._take_out(path, target)
+        elif stat.S_ISREG(stat_at(target).st_mode) and not is_hidden(path):
+            hidden = target[0], temporary_name()
+            rename(target, hidden)
+            self._discard_replaced(path, hidden, target)
+        else:
+            remove(*target, self._completion.listing_lock)
 
     def move(self, source: str, start: Place, destination: str, goal: Place) -> None:
         """Move an entry, or a file over another one."""
@@ -528,14 +532,6 @@ class Journal:
         rename(slot, held)
         journal.release(notify=False)
         self._completion.finish(journal)
-
-    def _remove_directly(self, path: str, target: Place) -> None:
-        if stat.S_ISREG(stat_at(target).st_mode) and not is_hidden(path):
-            hidden = target[0], temporary_name()
-            rename(target, hidden)
-            self._discard_replaced(path, hidden, target)
-        else:
-            remove(*target, self._completion.listing_lock)
 
 
 class _Slot(NamedTuple):

@@ -357,7 +357,10 @@ class ChangeTracker:
     def _begin_changes(self, *, confined: bool) -> None:
         with self._watch_lock:
             if confined and self._can_watch and self._watcher is None:
-                self._start_watching()
+                try:
+                    self._watcher = ChangeWatcher(self._directory)
+                except OSError:
+                    self._can_watch = False
             self._collect()
             self.reported_programs += confined
             self._running += 1
@@ -372,12 +375,6 @@ class ChangeTracker:
             self._is_watched = self._is_watched and is_reported
             if not self._is_watched:
                 self.invalidate()
-
-    def _start_watching(self) -> None:
-        try:
-            self._watcher = ChangeWatcher(self._directory)
-        except OSError:
-            self._can_watch = False
 
     def _stop_watching(self) -> None:
         if self._watcher is not None:

@@ -137,7 +137,11 @@ class SnapshotFilesystem(ReadableFilesystem):
             self.files: str = top[FILES].id
             self.manifest_id: str = top[MANIFEST].id
             self._unequal: tuple[str, frozenset[str]] = self.manifest_id, frozenset()
-            self.manifest: SnapshotManifest = self._read_manifest(like)
+            self.manifest: SnapshotManifest = (
+                like.manifest
+                if like is not None and like.manifest_id == self.manifest_id
+                else SnapshotManifest.decode(objects.read(self.manifest_id)[1])
+            )
             self._specials = frozenset(self.manifest.specials)
         except (KeyError, ValueError, msgspec.ValidationError) as error:
             raise SnapshotRestoreError(
@@ -183,11 +187,6 @@ class SnapshotFilesystem(ReadableFilesystem):
     def tree_content(self, tree: str) -> bytes:
         """Return a tree as it is stored."""
         return self._objects.read(tree, "tree")[1]
-
-    def _read_manifest(self, like: "SnapshotFilesystem | None") -> SnapshotManifest:
-        if like is not None and like.manifest_id == self.manifest_id:
-            return like.manifest
-        return SnapshotManifest.decode(self._objects.read(self.manifest_id)[1])
 
     def entry_count(self) -> int:
         """Count files, links and directories; a tree that occurs twice counts twice.
