@@ -7,6 +7,7 @@ Local headers must agree with the central directory.
 import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from struct import Struct
@@ -82,7 +83,8 @@ def read_members(directory: bytes, count: int) -> list[ZipMember]:
     found = list(iter_records(directory, count))
     names = _decode_names([name for _, name in found])
     if len({*names}) != count:
-        raise ArchiveError(f"Archive has an entry twice: {shorten_path(_find_duplicate(names))!r}")
+        ((twice, _),) = Counter(names).most_common(1)
+        raise ArchiveError(f"Archive has an entry twice: {shorten_path(twice)!r}")
     return [member_at(directory, at, name) for (at, _), name in zip(found, names, strict=True)]
 
 
@@ -222,11 +224,6 @@ def _decode_name(packed: bytes) -> str:
     if not {"", ".", ".."}.isdisjoint(segments):
         raise ArchiveError(f"Entry has an empty, '.' or '..' segment: {shorten_path(name)!r}")
     return name
-
-
-def _find_duplicate(names: Sequence[str]) -> str:
-    seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))
 
 
 def _check_member(member: ZipMember, disk: int) -> None:

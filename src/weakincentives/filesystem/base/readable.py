@@ -120,7 +120,10 @@ class ReadableFilesystem(_ReadOnlyMethods, SearchableFilesystem):
             try:
                 page = self._page(content, key, offset, count, encoding)
             except UnicodeError as error:
-                raise _not_text_error(key, encoding, error) from None
+                raise BinaryContentError(
+                    f"{display_path(key)!r} has binary content that is not {encoding} text"
+                    f" ({error}); use read_bytes"
+                ) from None
             except LookupError:
                 raise ValueError(f"Unknown encoding: {encoding!r}") from None
         text, total, exact = page
@@ -233,13 +236,6 @@ def page_timeout_error(path: str, line: int, size: int) -> TimeLimitError:
         f"Read stopped: the time limit passed before the page at line {line:,} was found"
         f" in {display_path(shorten_path(path))!r}, which has {size:,} bytes; use a"
         " smaller offset, grep for the text, or read bytes from a byte offset"
-    )
-
-
-def _not_text_error(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:
-    return BinaryContentError(
-        f"{display_path(path)!r} has binary content that is not {encoding} text"
-        f" ({error}); use read_bytes"
     )
 
 

@@ -15,6 +15,7 @@ import zlib
 from base64 import b85encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from string import ascii_letters
 
 from weakincentives.filesystem.base.state import State
@@ -163,21 +164,11 @@ class _CachedState:
     """A state with cached lookups."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
-        self._lookups: dict[str, FileStat | None] = {}
-        self._names: dict[str, frozenset[str]] = {}
+        def names(path: str) -> frozenset[str]:
+            return frozenset(state.children(path))
 
-    def lookup(self, path: str) -> FileStat | None:
-        """Return the entry at `path`, or None."""
-        if path not in self._lookups:
-            self._lookups[path] = self._state.lookup(path)
-        return self._lookups[path]
-
-    def names(self, path: str) -> frozenset[str]:
-        """Return the names in a directory."""
-        if path not in self._names:
-            self._names[path] = frozenset(self._state.children(path))
-        return self._names[path]
+        self.lookup = cache(state.lookup)
+        self.names = cache(names)
 
 
 class _Tree:
