@@ -67,12 +67,25 @@ def format_size(size: int) -> str:
 
 def fit_lines(lines: Sequence[str], tokens: int, *, noun: str = "line") -> list[str]:
     """Return the first of `lines` that fit into `tokens`; the last says how many are left out."""
+    kept = first_lines(lines, tokens)
+    if len(kept) == len(lines):
+        return kept
+    while True:  # drop lines until the note on what is missing fits too
+        note = f"… {count(len(lines) - len(kept), f'more {noun}')}"
+        if lines_tokens([*kept, note]) <= tokens:
+            return [*kept, note]
+        if not kept:
+            return []
+        kept.pop()
+
+
+def first_lines(lines: Iterable[str], tokens: int) -> list[str]:
+    """Return the first of `lines` that fit into `tokens`."""
     kept: list[str] = []
-    used = 0
-    for number, line in enumerate(lines):
-        used += line_tokens(line)
-        if used > tokens:
-            return _leave_out(lines, kept, number, tokens, noun)
+    for line in lines:
+        tokens -= line_tokens(line)
+        if tokens < 0:
+            break
         kept.append(line)
     return kept
 
@@ -85,21 +98,6 @@ def line_tokens(line: str) -> int:
 def lines_tokens(lines: Iterable[str]) -> int:
     """Return an upper bound of the estimated tokens of `lines`."""
     return sum(map(line_tokens, lines))
-
-
-def _leave_out(
-    lines: Sequence[str], kept: list[str], number: int, tokens: int, noun: str
-) -> list[str]:
-    """Drop lines from the end of `kept` until the note on what is missing fits too."""
-    used = lines_tokens(kept)
-    while True:
-        note = f"… {count(len(lines) - number, f'more {noun}')}"
-        if used + line_tokens(note) <= tokens:
-            return [*kept, note]
-        if not kept:
-            return []
-        used -= line_tokens(kept.pop())
-        number -= 1
 
 
 def _escape(text: str) -> str:

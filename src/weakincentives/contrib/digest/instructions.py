@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from weakincentives.contrib.digest.budget import (
     count,
     estimate_tokens,
+    first_lines,
     line_tokens,
     lines_tokens,
     quote_line,
@@ -169,12 +170,7 @@ def _cut(path: str, text: str, tokens: int) -> InstructionFile:
     if whole.tokens <= tokens:
         return whole
     lines = text.split("\n")
-    kept: list[str] = []
-    for line in lines:
-        tokens -= estimate_tokens(line + "\n")
-        if tokens < 0:
-            break
-        kept.append(line)
+    kept = first_lines(lines, tokens)
     shown = "\n".join(kept)
     return replace(
         whole, text=shown, tokens=estimate_tokens(shown), omitted_lines=len(lines) - len(kept)
@@ -298,12 +294,5 @@ def _excerpt(path: str, text: str, tokens: int) -> Convention | None:
     left = tokens - line_tokens(
         f"{quote_path(path)} (first part; at least 99,999 more lines in the file):"
     )
-    kept: list[str] = []
-    for line in lines:
-        left -= estimate_tokens(f"> {line}\n")
-        if left < 0:
-            break
-        kept.append(line)
-    if not kept:
-        return None
-    return Convention(path, tuple(kept), len(lines) - len(kept))
+    shown = len(first_lines([f"> {line}" for line in lines], left))
+    return Convention(path, tuple(lines[:shown]), len(lines) - shown) if shown else None
