@@ -211,7 +211,7 @@ def test_code_that_answers_for_its_driver_gains_nothing(local: LocalSandbox):
         ([], "exit code 0"),
     ):
         forged = json.dumps(answer) + "\n"
-        find = "mark = sys._getframe(3).f_locals['mark']"  # the frame of the driver's `main`
+        find = "mark = sys._getframe(4).f_locals['mark']"  # the frame of the driver's `main`
         text = f"import os, sys\n{find}\nos.write(1, mark + forged.encode())\nos._exit(0)"
         limits = EvalLimits(max_global_length=10**6, max_globals=1, max_seconds=60)
         result = evaluate(local, text, limits, globals={"forged": json.dumps(forged)})

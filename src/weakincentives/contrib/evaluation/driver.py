@@ -1,8 +1,7 @@
 """Runs code in CPython: the part of it that every process with the code shares, and a driver.
 
 As a script in a sandbox, this module is the driver of `PythonEngine`. Workers use its functions
-too (`start_main`, `execute`, `render_value`, `render_globals`, `describe_error`). So it imports
-only the standard library.
+too (`run`, `render_value`, `describe_error`). So it imports only the standard library.
 
 The request to the driver arrives on standard input as JSON. It has a random mark, which the driver
 writes to standard output before it runs the code, and once more in front of its answer, a line of
@@ -24,7 +23,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,8 @@ def main() -> None:
         _, highest = resource.getrlimit(resource.RLIMIT_DATA)
         if highest == resource.RLIM_INFINITY or memory < highest:
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        facts = _evaluate(request)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # the code may have closed or replaced them
-                stream.flush()
-        data = mark + json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        facts = json.dumps(_evaluate(request), ensure_ascii=False)
+        data = mark + facts.encode("utf-8", "replace") + b"\n"
         while data and os.getpid() == driver:  # a fork that the code made has no answer
             data = data[os.write(output, data) :]
     finally:
@@ -78,26 +74,13 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def _evaluate(request: Message) -> Message:
-    code, limits = request["code"], request["limits"]
-    files = _QueuedFiles(limits)
-    names = start_main(code)
-    names.update(request["globals"], read_text=files.read_text, write_text=files.write_text)
+    files = _QueuedFiles(request["limits"])
     sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
-    try:
-        value = execute(code, names)
-        join_threads()
-        return {
-            **render_value(value, limits["max_output_length"]),
-            "globals": dict(render_globals(names, limits)),
-            "reads": list(files.reads),
-            "writes": files.writes,
-        }
-    except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
-        join_threads()
-        return {"error": describe_error(error, code, root=str(files.root))}
+    outcome = run(request, files, str(files.root))
+    return outcome if "error" in outcome else {**outcome, **files.calls}
 
 
-def start_main(code: str) -> Message:
+def _start_main(code: str) -> Message:
     """Make a new `__main__` for the code; return its variables."""
     module = types.ModuleType("__main__")
     module.__dict__.update(math=math, statistics=statistics)  # there without an import
@@ -121,6 +104,48 @@ def execute(code: str, names: Message) -> object:
     return None
 
 
+class CodeError(Exception):
+    """An error of the code in an interpreter of its own: its type, its message and its line."""
+
+
+def run(
+    request: Mapping[str, Any],
+    files: Any,
+    root: str,
+    *,
+    interpret: "Callable[[str, Message], object]" = execute,
+    finish: "Callable[[], object]" = lambda: None,
+) -> Message:
+    """Run the code with the functions of `files`; return its value and variables, or its error.
+
+    An error of `finish`, which is called when the code has ended, is one of the code.
+    """
+    code, limits = request["code"], request["limits"]
+    names = _start_main(code)
+    names.update(request["globals"], read_text=files.read_text, write_text=files.write_text)
+    try:
+        try:
+            found = interpret(code, names)
+        finally:
+            join_threads()
+        value = render_value(found, limits["max_output_length"])
+        finish()
+        return {**value, "globals": render_globals(names, limits)}
+    except CodeError as error:
+        return {"error": dict(zip(("type", "message", "line"), error.args, strict=True))}
+    except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
+        return {"error": describe_error(error, code, root=root)}
+    finally:
+        flush_output()
+
+
+def flush_output() -> None:
+    """Write what was printed, if the code has not closed or replaced its streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
 def join_threads() -> None:
     """Wait a moment for the threads of the code to print what they have; Python waits forever."""
     until = time.monotonic() + _THREADS_TIMEOUT
@@ -137,9 +162,9 @@ def render_value(value: object, limit: int) -> Message:
     return {"value": _clean(text[:limit]), "value_dropped": max(len(text) - limit, 0)}
 
 
-def render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
+def render_globals(names: Message, limits: Message) -> "dict[str, str]":
     """Return the variables that JSON can represent, as JSON text, within the limits."""
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     total = 0
     for name, value in list(names.items()):
         if name.startswith("_") or not isinstance(value, _JSON_TYPES):
@@ -152,7 +177,7 @@ def render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
         if len(text) > min(limits["max_global_length"], limits["max_globals_length"] - total):
             continue
         total += len(text)
-        found.append((name, text))
+        found[name] = text
         if len(found) == limits["max_globals"]:
             break
     return found
@@ -218,9 +243,10 @@ class _QueuedFiles:
         self._queued: dict[str, tuple[str, str]] = {}
 
     @property
-    def writes(self) -> "list[tuple[str, str, str]]":
-        """The queued writes: path, content and mode."""
-        return [(path, content, mode) for path, (content, mode) in self._queued.items()]
+    def calls(self) -> Message:
+        """What was read, and the queued writes: path, content and mode."""
+        writes = [(path, content, mode) for path, (content, mode) in self._queued.items()]
+        return {"reads": list(self.reads), "writes": writes}
 
     def read_text(self, path: str) -> str:
         """Return the text of a file, with the writes that are queued."""

@@ -23,7 +23,7 @@ _SWITCHES = {"import": True, "importfrom": True}  # all others are on
 
 def evaluate(_: None, request: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """Run the code in a new interpreter."""
-    return python.run(request, host, _execute)
+    return python.evaluate(None, request, host, _execute)
 
 
 def _execute(code: str, names: dict[str, Any]) -> object:
@@ -44,7 +44,7 @@ def _execute(code: str, names: dict[str, Any]) -> object:
         if not interpreter.error:
             raise
         held = interpreter.error[0]
-        raise python.CodeError(held.exc.__name__, str(held.msg), held.lineno) from None
+        raise driver.CodeError(held.exc.__name__, str(held.msg), held.lineno) from None
     changed = interpreter.symtable.items()
     names.update({name: each for name, each in changed if given.get(name) is not each})
     return value

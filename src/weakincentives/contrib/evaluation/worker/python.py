@@ -32,7 +32,7 @@ import weakref
 import zlib
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from weakincentives.contrib.evaluation import driver
@@ -54,9 +54,7 @@ MODULES = (
 )
 """What the fork server imports, as far as it exists."""
 
-Execute = Callable[[str, dict[str, Any]], object]
-"""Runs code with these variables, and returns the value of its last expression."""
-
+_Interpret = Callable[[str, dict[str, Any]], object]
 _CODES: dict[type[OSError], int] = {
     FileNotFoundError: errno.ENOENT,
     FileExistsError: errno.EEXIST,
@@ -79,39 +77,16 @@ def start(options: Mapping[str, Any]) -> None:
     """Start nothing."""
 
 
-def evaluate(_: None, request: Mapping[str, Any], host: Host) -> dict[str, Any]:
-    """Run the code."""
-    return run(request, host, driver.execute)
-
-
-def run(request: Mapping[str, Any], host: Host, execute: Execute) -> dict[str, Any]:
-    """Run code with an interpreter that is in this process, and return what became of it."""
-    code, limits = request["code"], request["limits"]
-    files = _Workspace(host, request["root"])
+def evaluate(
+    _: None, request: Mapping[str, Any], host: Host, interpret: _Interpret = driver.execute
+) -> dict[str, Any]:
+    """Run the code with an interpreter that is in this process."""
+    root = request["root"]
+    files = _Workspace(host, root)
     _connect(files)
-    names = driver.start_main(code)
-    names.update(read_text=files.read_text, write_text=files.write_text)
-    names.update(request["globals"])
     _redirect(host)
     _limit(request, host)
-    try:
-        found = execute(code, names)
-        driver.join_threads()
-        value = driver.render_value(found, limits["max_output_length"])
-        files.finish()
-        _flush()
-        return {**value, "globals": dict(driver.render_globals(names, limits))}
-    except CodeError as error:
-        _flush()
-        return {"error": dict(zip(("type", "message", "line"), error.args, strict=True))}
-    except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
-        driver.join_threads()
-        _flush()
-        return {"error": driver.describe_error(error, code, root=request["root"])}
-
-
-class CodeError(Exception):
-    """An error of the code in an interpreter of its own: its type, its message and its line."""
+    return driver.run(request, files, root, interpret=interpret, finish=files.finish)
 
 
 class _Output(io.RawIOBase):
@@ -140,12 +115,6 @@ def _redirect(host: Host) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # the code may have closed or replaced them
-            stream.flush()
-
-
 def _limit(request: Mapping[str, Any], host: Host) -> None:
     """Limit memory and time; what does not react to the alarm is killed from outside."""
 
@@ -153,7 +122,7 @@ def _limit(request: Mapping[str, Any], host: Host) -> None:
         if host.is_busy:
             return  # a part of a message has been sent
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _flush()
+        driver.flush_output()
         line = driver.find_line(reversed(list(traceback.walk_stack(frame))))
         error = {"type": "TimeoutError", "message": "", "line": line}
         host.finish({"error": error, "is_spoiled": True})
