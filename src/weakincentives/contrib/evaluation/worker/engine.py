@@ -89,6 +89,7 @@ class _Run:
     started: float
     is_worker_fine: bool = False
     has_answered: bool = False
+    dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     printed: dict[str, list[str]] = field(
         default_factory=lambda: {"stdout": [], "stderr": []}, init=False
     )
@@ -134,46 +135,39 @@ class _Run:
 
     def _accept(self, reported: pool.WorkerOutcome) -> EngineOutcome:
         """Return the outcome; the worker has bounded it, and a hostile one has not."""
-        error, limits = reported.error, self.request.limits
+        error, limits, self.dropped = reported.error, self.request.limits, reported.dropped
         if error is not None and error.type == "TimeoutError" and reported.is_spoiled:
             message = _time_message(self.request)
             return self._fail(error.type, message, line=error.line, timed_out=True)
         if error is not None:
             name, message = error.type[:_MAX_NAME], clip(error.message, _MAX_MESSAGE)
-            return self._fail(name, message, line=error.line, dropped=reported.dropped)
+            return self._fail(name, message, line=error.line)
         value, length = reported.value, limits.max_output_length
         return EngineOutcome(
             None if value is None else clip(value, length, dropped=max(reported.value_dropped, 0)),
-            self._printed("stdout", reported.dropped),
-            self._printed("stderr", reported.dropped),
+            self._printed("stdout"),
+            self._printed("stderr"),
             _bound_globals(reported.globals, limits),
             duration_ms=self._duration(),
         )
 
     def _fail(
-        self,
-        name: str,
-        message: str,
-        *,
-        line: int | None = None,
-        timed_out: bool = False,
-        dropped: dict[str, int] | None = None,
+        self, name: str, message: str, *, line: int | None = None, timed_out: bool = False
     ) -> EngineOutcome:
         lines = self.request.code.split("\n")
         line = line if line is not None and 0 < line <= len(lines) else None
         source = None if line is None else lines[line - 1]
-        error = EvalError(name, message, line, source)
         return EngineOutcome(
-            stdout=self._printed("stdout", dropped or {}),
-            stderr=self._printed("stderr", dropped or {}),
-            error=error,
+            stdout=self._printed("stdout"),
+            stderr=self._printed("stderr"),
+            error=EvalError(name, message, line, source),
             timed_out=timed_out,
             duration_ms=self._duration(),
         )
 
-    def _printed(self, stream: str, dropped: dict[str, int]) -> str:
+    def _printed(self, stream: str) -> str:
         text, limit = "".join(self.printed[stream]), self.request.limits.max_output_length
-        return clip(text, limit, dropped=max(dropped.get(stream, 0), 0))
+        return clip(text, limit, dropped=max(self.dropped.get(stream, 0), 0))
 
     def _duration(self) -> int:
         return round((time.monotonic() - self.started) * 1000)
