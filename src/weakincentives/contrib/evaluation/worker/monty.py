@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from pydantic_monty import (
     NOT_HANDLED,
@@ -115,7 +115,7 @@ def _line(error: MontyError) -> int | None:
 
 
 class _Files:
-    """Answers Monty's file calls; it refuses those that are not here, such as deleting.
+    """Answers Monty's file calls; Monty refuses those that are not here.
 
     Absolute paths are those below the working directory, or below the root of the workspace on the
     host.
@@ -142,8 +142,13 @@ class _Files:
             "Path.iterdir": self._list,
             "Path.scan": self._scan,
             "Path.stat": self._stat,
+            "Path.unlink": _refuse,
+            "Path.rmdir": _refuse,
+            "Path.rename": _refuse,
             "Path.resolve": str,  # no link is followed
             "Path.absolute": str,
+            "os.environ": dict,  # there are no variables
+            "os.getenv": _default,
         }
 
     def __call__(
@@ -240,3 +245,14 @@ class _Files:
         raise PermissionError(
             f"Path is outside the workspace: {str(given)!r}; use a path relative to its root"
         )
+
+
+def _refuse(path: PurePosixPath, *_: PurePosixPath) -> NoReturn:
+    raise PermissionError(
+        f"Code can read and write files, but not delete or move them: {str(path)!r};"
+        " use a file tool for that"
+    )
+
+
+def _default(_: str, default: str | None = None) -> str | None:
+    return default
