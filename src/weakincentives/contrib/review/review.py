@@ -175,11 +175,7 @@ class Review(CloseOnExit):
         return self._hunk_source.edit(hunk, content)
 
     def apply(
-        self,
-        paths: Sequence[str] | None = None,
-        *,
-        hunks: Sequence[Hunk] = (),
-        merge: bool = False,
+        self, paths: Sequence[str] | None = None, *, hunks: Sequence[Hunk] = (), merge: bool = False
     ) -> Applied:
         """Apply the changes, or those at and below `paths`, to the original: all or nothing.
 

@@ -199,9 +199,7 @@ def _apply_move(
     start, end = _find_range(files, source)
     moved = [
         replace(
-            file,
-            path=WorkspacePath(target + file.path.segments[len(source) :]),
-            updated_at=now,
+            file, path=WorkspacePath(target + file.path.segments[len(source) :]), updated_at=now
         )
         for file in files[start:end]
     ]

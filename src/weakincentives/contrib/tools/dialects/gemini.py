@@ -80,10 +80,7 @@ _GREP_FIELDS = shared.FieldMapping(
         "case_sensitive": "ignore_case",
         "names_only": "output_mode",
     },
-    values={
-        "case_sensitive": _NOT,
-        "names_only": {True: "files_with_matches", False: "content"},
-    },
+    values={"case_sensitive": _NOT, "names_only": {True: "files_with_matches", False: "content"}},
     fits=lambda request: request.output_mode != "count" and request.type is None,
 )
 _READ = f"{shared.READ_PAGES} start_line.\n{shared.FILE_FORMATS}"

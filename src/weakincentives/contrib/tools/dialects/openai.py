@@ -7,7 +7,7 @@ from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 
 PatchCall = shared.params(
-    input=(str, 'The whole patch, from "*** Begin Patch" to "*** End Patch".'),
+    input=(str, 'The whole patch, from "*** Begin Patch" to "*** End Patch".')
 )
 ReadFileCall = shared.params(
     file_path=(str, "The file."),

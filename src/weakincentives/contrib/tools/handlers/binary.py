@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
-from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
+from weakincentives.contrib.tools.handlers.source import (
+    FileSource,
+    PageRange,
+    ReadResult,
+    past_end_error,
+)
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
-from weakincentives.prompt import Media, ToolResult
+from weakincentives.prompt import Media
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "PDF document"),
@@ -89,9 +94,7 @@ def parse_picture(head: bytes) -> Picture | None:
     return None
 
 
-def render_picture(
-    file: FileSource, picture: Picture, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def render_picture(file: FileSource, picture: Picture, context: HandlerContext) -> ReadResult:
     """Return an image as media for the model, with a line of text about it."""
     max_size = context.settings.max_media_bytes
     fits = file.size <= max_size and picture.width is not None
@@ -157,9 +160,7 @@ _HEX_PAGE = 4_096
 _MARGIN = 500  # characters for the lines around the dump
 
 
-def render_binary(
-    file: FileSource, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def render_binary(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return the beginning of a binary file as a hex dump, and its type."""
     kind = detect_type(file.head)
     return _render_hex_page(
@@ -167,16 +168,12 @@ def render_binary(
     )
 
 
-def render_hex(
-    file: FileSource, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def render_hex(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return a page of bytes as a hex dump."""
     return _render_hex_page(file, page, context, page_size=_HEX_PAGE, what="hex dump")
 
 
-def render_base64(
-    file: FileSource, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def render_base64(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return a page of bytes as base64; pages can be concatenated."""
     room = max(context.settings.budget - _margin(file, context), 4)
     data = _read_range(file, page, context, limit=room // 4 * 3)
@@ -192,7 +189,7 @@ def render_base64(
 
 def _render_hex_page(
     file: FileSource, page: PageRange, context: HandlerContext, *, page_size: int, what: str
-) -> ToolResult[ReadFileResult]:
+) -> ReadResult:
     room = max((context.settings.budget - _margin(file, context)) // _ROW_CHARACTERS, 1) * _ROW
     data = _read_range(
         file, page, context, limit=min(room, page.clamp(max(page_size, page.count or 0)))
@@ -212,7 +209,7 @@ class _BytePage:
     context: HandlerContext
     data: bytes
 
-    def render(self, dump: str, what: str, request: ReadFileParams) -> ToolResult[ReadFileResult]:
+    def render(self, dump: str, what: str, request: ReadFileParams) -> ReadResult:
         file, first = self.file, self.page.first
         after = first + len(self.data)
         size = f"{file.size:,} bytes"

@@ -197,10 +197,7 @@ def insert_text(
     errors.ensure_encodable(request.text)
     errors.ensure_within_limit(context, path, len(request.text), is_edit=True)
     return change_text(
-        context,
-        path,
-        lambda text: insert_lines(text, request.line, request.text),
-        noun="insertion",
+        context, path, lambda text: insert_lines(text, request.line, request.text), noun="insertion"
     )
 
 

@@ -8,10 +8,14 @@ import msgspec
 from weakincentives.characters import strip_escapes
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
-from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
+from weakincentives.contrib.tools.handlers.source import (
+    FileSource,
+    PageRange,
+    ReadResult,
+    past_end_error,
+)
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
-from weakincentives.prompt import ToolResult
 
 MAX_NOTEBOOK = 16 * 1024 * 1024
 """Largest notebook, in bytes, that is shown as cells; a larger one is shown as text."""
@@ -56,7 +60,7 @@ def parse_notebook(data: bytes) -> Notebook | None:
 
 def render_notebook(
     file: FileSource, notebook: Notebook, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+) -> ReadResult:
     """Return a page of cells."""
     total = len(notebook.cells)
     if total and page.first >= total:

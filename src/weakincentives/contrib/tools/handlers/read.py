@@ -17,6 +17,7 @@ from weakincentives.contrib.tools.handlers.source import (
     Encoding,
     FileSource,
     PageRange,
+    ReadResult,
     detect_encoding,
     open_file,
     parse_range,
@@ -68,9 +69,7 @@ class TextFile:
     view: requests.FileView = "auto"
 
 
-def render_text(
-    source: TextFile, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def render_text(source: TextFile, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return a page of a text file."""
     file = source.file
     if not file.size:
@@ -100,7 +99,7 @@ def render_text(
 
 def _render_plain_page(
     source: TextFile, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult] | None:
+) -> ReadResult | None:
     """Return the page if its lines need no notes: a fast path for most pages."""
     data = source.file.head
     if source.encoding is not UTF8 or not source.file.complete or b"\r" in data or data[-1] != _END:
@@ -143,8 +142,7 @@ def _line_timeout_error(file: FileSource, line: int, context: HandlerContext) ->
         f" ({file.size:,} bytes); start at an earlier line"
         + _search_hint(context)
         + render.hint(
-            "; byte offsets need no search, for example",
-            context.dialect.format_call(middle),
+            "; byte offsets need no search, for example", context.dialect.format_call(middle)
         )
     )
 
@@ -198,7 +196,7 @@ class _PageRenderer:
     context: HandlerContext
     exact: bool = True
 
-    def render(self, rows: list[_PageRow]) -> ToolResult[ReadFileResult]:
+    def render(self, rows: list[_PageRow]) -> ReadResult:
         """Return the page, with as many rows as the budget allows."""
         budget = self.context.settings.budget
         message = self._render_rows(rows)
@@ -291,9 +289,7 @@ _MAX_DECODED = 4 * 1024 * 1024  # bytes of the largest file that is decoded as a
 _MAX_FILES = 50
 
 
-def read_file(
-    request: requests.ReadFileParams, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def read_file(request: requests.ReadFileParams, context: HandlerContext) -> ReadResult:
     """Return a page of a file."""
     page = parse_range(request)
     file = open_file(context, context.resolve_path(request.file_path))
@@ -339,9 +335,7 @@ def read_many(
     )
 
 
-def _render_file(
-    file: FileSource, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def _render_file(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return the view that suits the content: picture, notebook, text or hex dump."""
     picture = binary.parse_picture(file.head)
     if picture is not None:
@@ -356,9 +350,7 @@ def _render_file(
     return _render_decoded(file, encoding, page, context)
 
 
-def _render_as_text(
-    file: FileSource, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+def _render_as_text(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
     """Return the file as text, even if it is binary."""
     encoding = detect_encoding(file.head, complete=file.complete)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
@@ -369,7 +361,7 @@ def _render_as_text(
 
 def _render_decoded(
     file: FileSource, encoding: Encoding, page: PageRange, context: HandlerContext
-) -> ToolResult[ReadFileResult]:
+) -> ReadResult:
     if encoding.wide:  # the whole file is converted to UTF-8
         data = file.content(context).read(0, file.size)
         text = data.decode(encoding.name or "utf-8", errors="replace")

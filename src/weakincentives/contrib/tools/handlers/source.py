@@ -3,6 +3,7 @@
 import codecs
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import render
@@ -12,6 +13,7 @@ from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
 from weakincentives.filesystem.base import BINARY_PREFIX
+from weakincentives.prompt import ToolResult
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -42,6 +44,8 @@ class Encoding:
     exact: bool = True
 
 
+ReadResult: TypeAlias = ToolResult[ReadFileResult]
+"""What every view of a file returns."""
 BINARY = Encoding(None)
 UTF8 = Encoding("utf-8")
 NOT_UTF8 = Encoding("utf-8", exact=False)

@@ -132,9 +132,7 @@ class PodmanSandboxSection(FilesystemSection):
         super().__init__(title=title, key=key, extra_handlers=handlers, **options)
         if self._session is not None:
             self._session.install(
-                PodmanWorkspace,
-                initial=lambda: self.workspace,
-                refresh=lambda _: self.workspace,
+                PodmanWorkspace, initial=lambda: self.workspace, refresh=lambda _: self.workspace
             )
 
     @property

@@ -50,10 +50,7 @@ class OutputSpool:
 
     def __init__(self, limit: int = MAX_KEPT_OUTPUT) -> None:
         """Keep up to `limit` bytes of each stream."""
-        self._streams: Mapping[str, _Spool] = {
-            "stdout": _Spool(limit),
-            "stderr": _Spool(limit),
-        }
+        self._streams: Mapping[str, _Spool] = {"stdout": _Spool(limit), "stderr": _Spool(limit)}
         self._lock = Lock()
         self._is_closed = False
         self.tail: bytes = b""
