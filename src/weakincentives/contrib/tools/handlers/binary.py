@@ -5,15 +5,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
 from weakincentives.contrib.tools.handlers.source import (
     FileSource,
-    PageRange,
     ReadResult,
     past_end_error,
 )
-from weakincentives.contrib.tools.requests import ReadFileParams
+from weakincentives.contrib.tools.requests import FileView, ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.prompt import Media
 
@@ -94,11 +92,12 @@ def parse_picture(head: bytes) -> Picture | None:
     return None
 
 
-def render_picture(file: FileSource, picture: Picture, context: HandlerContext) -> ReadResult:
+def render_picture(file: FileSource, picture: Picture) -> ReadResult:
     """Return an image as media for the model, with a line of text about it."""
+    context = file.context
     max_size = context.settings.max_media_bytes
     fits = file.size <= max_size and picture.width is not None
-    media = Media(picture.media_type, file.content(context).read(0, file.size)) if fits else None
+    media = Media(picture.media_type, file.content().read(0, file.size)) if fits else None
     parts = [f"{file.name}: {picture}, {format_size(file.size)}"]
     if file.size > max_size:
         parts.append(f"[too large to show: the limit is {format_size(max_size)}]")
@@ -160,87 +159,57 @@ _HEX_PAGE = 4_096
 _MARGIN = 500  # characters for the lines around the dump
 
 
-def render_binary(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
+def render_binary(file: FileSource) -> ReadResult:
     """Return the beginning of a binary file as a hex dump, and its type."""
-    kind = detect_type(file.head)
-    return _render_hex_page(
-        file, page, context, page_size=_BINARY_PAGE, what=f"binary file, {kind}"
-    )
+    return _render_hex_page(file, _BINARY_PAGE, f"binary file, {detect_type(file.head)}")
 
 
-def render_hex(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
+def render_hex(file: FileSource) -> ReadResult:
     """Return a page of bytes as a hex dump."""
-    return _render_hex_page(file, page, context, page_size=_HEX_PAGE, what="hex dump")
+    return _render_hex_page(file, _HEX_PAGE, "hex dump")
 
 
-def render_base64(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
+def render_base64(file: FileSource) -> ReadResult:
     """Return a page of bytes as base64; pages can be concatenated."""
-    room = max(context.settings.budget - _margin(file, context), 4)
-    data = _read_range(file, page, context, limit=room // 4 * 3)
-    after = page.first + len(data)
-    if (
-        after < file.size and 2 < len(data) != page.count
-    ):  # full groups, so that pages can be concatenated
-        data = data[: len(data) // 3 * 3]
-    return _BytePage(file, page, context, data).render(
-        base64.b64encode(data).decode(), "base64", ReadFileParams(file.path, view="base64")
-    )
+    room = max(file.context.settings.budget - _margin(file), 4)
+    data = _read_range(file, room // 4 * 3)
+    after = file.page.first + len(data)
+    if after < file.size and 2 < len(data) != file.page.count:
+        data = data[: len(data) // 3 * 3]  # full groups, so that pages can be concatenated
+    return _render_page(file, data, base64.b64encode(data).decode(), "base64", "base64")
 
 
-def _render_hex_page(
-    file: FileSource, page: PageRange, context: HandlerContext, *, page_size: int, what: str
-) -> ReadResult:
-    room = max((context.settings.budget - _margin(file, context)) // _ROW_CHARACTERS, 1) * _ROW
-    data = _read_range(
-        file, page, context, limit=min(room, page.clamp(max(page_size, page.count or 0)))
-    )
-    dump = "\n".join(_hex_rows(data, page.first))
-    return _BytePage(file, page, context, data).render(
-        dump, what, ReadFileParams(file.path, view="hex")
-    )
+def _render_hex_page(file: FileSource, page_size: int, what: str) -> ReadResult:
+    room = max((file.context.settings.budget - _margin(file)) // _ROW_CHARACTERS, 1) * _ROW
+    data = _read_range(file, min(room, file.page.clamp(max(page_size, file.page.count or 0))))
+    return _render_page(file, data, "\n".join(_hex_rows(data, file.page.first)), what, "hex")
 
 
-@dataclass(frozen=True, slots=True)
-class _BytePage:
-    """A page of bytes, to be rendered."""
-
-    file: FileSource
-    page: PageRange
-    context: HandlerContext
-    data: bytes
-
-    def render(self, dump: str, what: str, request: ReadFileParams) -> ReadResult:
-        file, first = self.file, self.page.first
-        after = first + len(self.data)
-        size = f"{file.size:,} bytes"
-        head = f"{file.name}: {what}, bytes {first:,} to {after - 1:,} of {size}"
-        value = file.page_value(self.page, dump, len(self.data), file.size, encoding="binary")
-        foot = self._render_foot(after, request)
-        return bounded_result(self.context, [head, dump], value, foot)
-
-    def _render_foot(self, after: int, request: ReadFileParams) -> str:
-        if after >= self.file.size:
-            return ""
-        next_page = ReadFileParams(request.file_path, offset=after, view=request.view)
-        rest = format_size(self.file.size - after)
-        dialect = self.context.dialect
+def _render_page(file: FileSource, data: bytes, dump: str, what: str, view: FileView) -> ReadResult:
+    """Return a page of bytes with its dump, and how to continue in the same view."""
+    first = file.page.first
+    after = first + len(data)
+    head = f"{file.name}: {what}, bytes {first:,} to {after - 1:,} of {file.size:,} bytes"
+    value = file.page_value(dump, len(data), file.size, encoding="binary")
+    foot = ""
+    if after < file.size:
+        dialect, rest = file.context.dialect, ReadFileParams(file.path, offset=after, view=view)
         # a dialect without views shows binary files like this anyway
-        call = dialect.format_call(next_page) or dialect.format_call(
-            replace(next_page, view="auto")
-        )
-        return f"[truncated: {rest} more" + hint("; to continue:", call) + "]"
+        call = dialect.format_call(rest) or dialect.format_call(replace(rest, view="auto"))
+        foot = f"[truncated: {format_size(file.size - after)} more{hint('; to continue:', call)}]"
+    return bounded_result(file.context, [head, dump], value, foot)
 
 
-def _read_range(file: FileSource, page: PageRange, context: HandlerContext, *, limit: int) -> bytes:
-    if page.first >= file.size > 0:
+def _read_range(file: FileSource, limit: int) -> bytes:
+    first = file.page.first
+    if first >= file.size > 0:
         last = ReadFileParams(file.path, offset=max(file.size - _BINARY_PAGE, 0), view="hex")
-        raise past_end_error(file, context, page, file.size, "byte", last)
-    count = page.clamp(limit)
-    return file.content(context).read(page.first, count)
+        raise past_end_error(file, file.size, "byte", last)
+    return file.content().read(first, file.page.clamp(limit))
 
 
-def _margin(file: FileSource, context: HandlerContext) -> int:
-    return min(_MARGIN + 2 * len(file.name), context.settings.budget // 2)
+def _margin(file: FileSource) -> int:
+    return min(_MARGIN + 2 * len(file.name), file.context.settings.budget // 2)
 
 
 def _hex_rows(data: bytes, start: int) -> Iterator[str]:

@@ -101,7 +101,7 @@ def _read_lines(path: str, first: int, last: int, context: HandlerContext) -> di
     width = context.settings.max_line_characters
     with suppress(OSError):
         file = open_file(context, path)
-        content, line = file.content(context), first - 1
+        content, line = file.content(), first - 1
         if file.complete:
             start = render.find_line(content, line)
         else:

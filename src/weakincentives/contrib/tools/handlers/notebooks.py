@@ -10,7 +10,6 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import bounded_result, format_size, hint
 from weakincentives.contrib.tools.handlers.source import (
     FileSource,
-    PageRange,
     ReadResult,
     past_end_error,
 )
@@ -58,13 +57,12 @@ def parse_notebook(data: bytes) -> Notebook | None:
         return None
 
 
-def render_notebook(
-    file: FileSource, notebook: Notebook, page: PageRange, context: HandlerContext
-) -> ReadResult:
+def render_notebook(file: FileSource, notebook: Notebook) -> ReadResult:
     """Return a page of cells."""
+    context, page = file.context, file.page
     total = len(notebook.cells)
     if total and page.first >= total:
-        raise past_end_error(file, context, page, total, "cell", ReadFileParams(file.path))
+        raise past_end_error(file, total, "cell", ReadFileParams(file.path))
     budget = context.settings.budget
     room = max(budget - min(_MARGIN + 2 * len(file.name), budget // 2), 1)
     wanted = notebook.cells[page.first : page.first + page.clamp(total)]
@@ -72,7 +70,7 @@ def render_notebook(
     texts = _fill_page(_render_cells(wanted, page.first), room, hint("; to see all of it:", call))
     after = page.first + len(texts)
     content = "\n\n".join(texts)
-    value = file.page_value(page, content, len(texts), total)
+    value = file.page_value(content, len(texts), total)
     which = f"cells {page.first + 1} to {after} of {total}" if texts else "no cells"
     foot = _render_foot(file, context, value)
     parts = [f"{file.name}: notebook, {which}", content]

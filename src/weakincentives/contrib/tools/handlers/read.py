@@ -16,7 +16,6 @@ from weakincentives.contrib.tools.handlers.source import (
     UTF8,
     Encoding,
     FileSource,
-    PageRange,
     ReadResult,
     detect_encoding,
     open_file,
@@ -69,39 +68,37 @@ class TextFile:
     view: requests.FileView = "auto"
 
 
-def render_text(source: TextFile, page: PageRange, context: HandlerContext) -> ReadResult:
+def render_text(source: TextFile) -> ReadResult:
     """Return a page of a text file."""
-    file = source.file
+    file, page = source.file, source.file.page
     if not file.size:
         return ToolResult(
             f"{file.name} is empty (0 bytes)",
-            _make_value(source, page, 0, "", 0),
+            _make_value(source, 0, "", 0),
             exclude_value_from_context=True,
         )
-    result = _render_plain_page(source, page, context)
+    result = _render_plain_page(source)
     if result is not None:
         return result
-    start = _find_start(source, page.first, context)
+    start = _find_start(source)
     if page.first >= start.total_lines:
         last = requests.ReadFileParams(
             file.path, offset=max(start.total_lines - DEFAULT_READ_LIMIT, 0)
         )
-        raise past_end_error(file, context, page, start.total_lines, "line", last)
-    settings = context.settings
+        raise past_end_error(file, start.total_lines, "line", last)
+    settings = file.context.settings
     width = settings.max_line_characters
     keep = 4 * width + 4  # bytes that hold at least `width` characters
     lines = render.read_lines(source.content, start.offset, keep)
     rows = (_make_row(number, raw, width) for number, raw in enumerate(lines, page.first + 1))
     wanted = islice(rows, page.clamp(DEFAULT_READ_LIMIT))
-    renderer = _PageRenderer(source, page, start.total_lines, context, start.total_is_exact)
+    renderer = _PageRenderer(source, start.total_lines, start.total_is_exact)
     return renderer.render(_fill_page(wanted, settings.budget))
 
 
-def _render_plain_page(
-    source: TextFile, page: PageRange, context: HandlerContext
-) -> ReadResult | None:
+def _render_plain_page(source: TextFile) -> ReadResult | None:
     """Return the page if its lines need no notes: a fast path for most pages."""
-    data = source.file.head
+    data, page = source.file.head, source.file.page
     if source.encoding is not UTF8 or not source.file.complete or b"\r" in data or data[-1] != _END:
         return None
     try:
@@ -111,39 +108,39 @@ def _render_plain_page(
     total = len(lines) - 1
     last = min(page.first + page.clamp(DEFAULT_READ_LIMIT), total)
     shown = lines[page.first : last]
-    settings = context.settings
+    settings = source.file.context.settings
     if not shown or len(max(shown, key=len)) > settings.max_line_characters:
         return None
     numbered = [f"{number:>6}\t{line}" for number, line in enumerate(shown, page.first + 1)]
     head = f"{source.file.name}: lines {page.first + 1} to {last} of {total}"
-    more = _PageRenderer(source, page, total, context).continuation(last) if last < total else ()
+    more = _PageRenderer(source, total).continuation(last) if last < total else ()
     message = "\n".join([head, *numbered, *more])
     if len(message) > settings.budget:
         return None
-    value = _make_value(source, page, total, "\n".join(shown) + "\n", len(shown))
+    value = _make_value(source, total, "\n".join(shown) + "\n", len(shown))
     return ToolResult(message, value, exclude_value_from_context=True)
 
 
-def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineStart:
-    """Return the byte at which a line starts, and the number of lines."""
-    if source.file.complete or source.encoding.wide:
+def _find_start(source: TextFile) -> LineStart:
+    """Return the byte at which the page starts, and the number of lines."""
+    file, line = source.file, source.file.page.first
+    if file.complete or source.encoding.wide:
         return render.find_line(source.content, line)
     try:
-        return render.line_start(context.filesystem, source.file.path, line, source.file.size)
+        return render.line_start(file.context.filesystem, file.path, line, file.size)
     except TimeLimitError:
-        raise _line_timeout_error(source.file, line, context) from None
+        raise _line_timeout_error(file) from None
 
 
-def _line_timeout_error(file: FileSource, line: int, context: HandlerContext) -> TimeLimitError:
-    """Return the error for a line that was not found in time, with the tools that can help."""
+def _line_timeout_error(file: FileSource) -> TimeLimitError:
+    """Return the error for a page that was not found in time, with the tools that can help."""
     middle = requests.ReadFileParams(file.path, offset=file.size // 2, view="base64")
+    call = file.context.dialect.format_call(middle)
     return TimeLimitError(
-        f"Read timed out before it reached line {line + 1:,} of {file.name!r}"
+        f"Read timed out before it reached line {file.page.first + 1:,} of {file.name!r}"
         f" ({file.size:,} bytes); start at an earlier line"
-        + _search_hint(context)
-        + render.hint(
-            "; byte offsets need no search, for example", context.dialect.format_call(middle)
-        )
+        + _search_hint(file.context)
+        + render.hint("; byte offsets need no search, for example", call)
     )
 
 
@@ -191,14 +188,12 @@ class _PageRenderer:
     """Renders a page of numbered lines."""
 
     source: TextFile
-    page: PageRange
     total: int
-    context: HandlerContext
     exact: bool = True
 
     def render(self, rows: list[_PageRow]) -> ReadResult:
         """Return the page, with as many rows as the budget allows."""
-        budget = self.context.settings.budget
+        budget = self.source.file.context.settings.budget
         message = self._render_rows(rows)
         while len(message) > budget and len(rows) > 1:
             over = len(message) - budget
@@ -209,13 +204,11 @@ class _PageRenderer:
             rows = [_shorten_row(rows[0], len(message) - budget)]
             message = render.fit_budget([self._render_rows(rows)], "", budget)
         content = "".join(row.content for row in rows)
-        value = _make_value(
-            self.source, self.page, self.total, content, len(rows), exact=self.exact
-        )
+        value = _make_value(self.source, self.total, content, len(rows), exact=self.exact)
         return ToolResult(message, value, exclude_value_from_context=True)
 
     def _render_rows(self, rows: Sequence[_PageRow]) -> str:
-        last = self.page.first + len(rows)
+        last = self.source.file.page.first + len(rows)
         total = f"{'' if self.exact else 'at least '}{self.total}"
         head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {total}"
         continuation = () if rows[-1].endless else self.continuation(last)
@@ -231,10 +224,9 @@ class _PageRenderer:
         """Return the line that says how to continue, if lines follow."""
         if last >= self.total and self.exact:
             return []
-        path, view = self.source.file.path, self.source.view
-        call = self.context.dialect.format_call(
-            requests.ReadFileParams(path, offset=last, limit=self.page.count, view=view)
-        )
+        file, view = self.source.file, self.source.view
+        rest = requests.ReadFileParams(file.path, offset=last, limit=file.page.count, view=view)
+        call = file.context.dialect.format_call(rest)
         more = f": {render.format_count(self.total - last, 'more line')}"
         if not self.exact:
             more = "; the file is too large to count all lines"
@@ -259,7 +251,7 @@ class _PageRenderer:
 
     def _cut_note(self, rows: Sequence[_PageRow]) -> str:
         """Return which lines are cut, and how to see the rest of the first one."""
-        first = rows[0]
+        first, context = rows[0], self.source.file.context
         which = f"line {first.number} is" if len(rows) == 1 else f"{len(rows)} lines are"
         note = f"[{which} too long to show in full"
         if rows[-1].endless:
@@ -267,8 +259,8 @@ class _PageRenderer:
         if not self.source.encoding.wide:
             at = first.start + len(first.text.encode())
             rest = requests.ReadFileParams(self.source.file.path, offset=at, view="base64")
-            note += render.hint("; to read on:", self.context.dialect.format_call(rest))
-        return f"{note}{_search_hint(self.context)}]"
+            note += render.hint("; to read on:", context.dialect.format_call(rest))
+        return f"{note}{_search_hint(context)}]"
 
 
 def _shorten_row(row: _PageRow, over: int) -> _PageRow:
@@ -279,10 +271,10 @@ def _shorten_row(row: _PageRow, over: int) -> _PageRow:
 
 
 def _make_value(
-    source: TextFile, page: PageRange, total: int, content: str, shown: int, *, exact: bool = True
+    source: TextFile, total: int, content: str, shown: int, *, exact: bool = True
 ) -> ReadFileResult:
     encoding = (source.encoding.name or "utf-8").removesuffix("-sig")
-    return source.file.page_value(page, content, shown, total, encoding=encoding, exact=exact)
+    return source.file.page_value(content, shown, total, encoding=encoding, exact=exact)
 
 
 _MAX_DECODED = 4 * 1024 * 1024  # bytes of the largest file that is decoded as a whole
@@ -292,14 +284,14 @@ _MAX_FILES = 50
 def read_file(request: requests.ReadFileParams, context: HandlerContext) -> ReadResult:
     """Return a page of a file."""
     page = parse_range(request)
-    file = open_file(context, context.resolve_path(request.file_path))
+    file = open_file(context, context.resolve_path(request.file_path), page)
     if request.view == "hex" and file.size:
-        return binary.render_hex(file, page, context)
+        return binary.render_hex(file)
     if request.view == "base64" and file.size:
-        return binary.render_base64(file, page, context)
+        return binary.render_base64(file)
     if request.view == "text" or not file.size:
-        return _render_as_text(file, page, context)
-    return _render_file(file, page, context)
+        return _render_as_text(file)
+    return _render_file(file)
 
 
 def read_many(
@@ -335,36 +327,31 @@ def read_many(
     )
 
 
-def _render_file(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
+def _render_file(file: FileSource) -> ReadResult:
     """Return the view that suits the content: picture, notebook, text or hex dump."""
     picture = binary.parse_picture(file.head)
     if picture is not None:
-        return binary.render_picture(file, picture, context)
+        return binary.render_picture(file, picture)
     if file.path.endswith(".ipynb") and file.size <= notebooks.MAX_NOTEBOOK:
-        notebook = notebooks.parse_notebook(file.content(context).read(0, file.size))
+        notebook = notebooks.parse_notebook(file.content().read(0, file.size))
         if notebook is not None:
-            return notebooks.render_notebook(file, notebook, page, context)
-    encoding = detect_encoding(file.head, complete=file.complete)
-    if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
-        return binary.render_binary(file, page, context)
-    return _render_decoded(file, encoding, page, context)
+            return notebooks.render_notebook(file, notebook)
+    source = _decode(file)
+    return binary.render_binary(file) if source is None else render_text(source)
 
 
-def _render_as_text(file: FileSource, page: PageRange, context: HandlerContext) -> ReadResult:
+def _render_as_text(file: FileSource) -> ReadResult:
     """Return the file as text, even if it is binary."""
+    return render_text(_decode(file) or TextFile(file, file.content(), NOT_UTF8, view="text"))
+
+
+def _decode(file: FileSource) -> TextFile | None:
+    """Return the text of a file; None if it is binary, or too large to be converted to UTF-8."""
     encoding = detect_encoding(file.head, complete=file.complete)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
-        source = TextFile(file, file.content(context), NOT_UTF8, view="text")
-        return render_text(source, page, context)
-    return _render_decoded(file, encoding, page, context)
-
-
-def _render_decoded(
-    file: FileSource, encoding: Encoding, page: PageRange, context: HandlerContext
-) -> ReadResult:
-    if encoding.wide:  # the whole file is converted to UTF-8
-        data = file.content(context).read(0, file.size)
-        text = data.decode(encoding.name or "utf-8", errors="replace")
-        encoding = replace(encoding, exact=_REPLACEMENT not in text)
-        return render_text(TextFile(file, BytesContent(text.encode()), encoding), page, context)
-    return render_text(TextFile(file, file.content(context), encoding), page, context)
+        return None
+    if not encoding.wide:
+        return TextFile(file, file.content(), encoding)
+    text = file.content().read(0, file.size).decode(encoding.name, errors="replace")
+    encoding = replace(encoding, exact=_REPLACEMENT not in text)
+    return TextFile(file, BytesContent(text.encode()), encoding)

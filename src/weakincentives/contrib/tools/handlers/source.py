@@ -88,55 +88,6 @@ def _ratio(data: bytes, counted: bytes) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSource:
-    """A file that was opened: its path, first bytes and size."""
-
-    path: str
-    head: bytes
-    size: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether the head is the complete file."""
-        return len(self.head) >= self.size
-
-    @property
-    def name(self) -> str:
-        """The path for messages."""
-        return render.format_path(self.path)
-
-    def content(self, context: HandlerContext) -> Content:
-        """Return the content; a large file is read on demand."""
-        if self.complete:
-            return BytesContent(self.head)
-        return render.WorkspaceContent(context.filesystem, self.path, self.size)
-
-    def page_value(
-        self,
-        page: "PageRange",
-        content: str,
-        shown: int,
-        total: int,
-        *,
-        encoding: str = "utf-8",
-        exact: bool = True,
-    ) -> ReadFileResult:
-        """Return the result of a page with `shown` of `total` lines, bytes or cells."""
-        after = page.first + shown
-        return ReadFileResult(
-            path=self.path,
-            content=content,
-            offset=page.first,
-            shown=shown,
-            total=total,
-            next_offset=after if after < total or not exact else None,
-            size_bytes=self.size,
-            encoding=encoding,
-            total_is_exact=exact,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PageRange:
     """The requested page: the lines (bytes, cells) to skip, and how many to show."""
 
@@ -148,13 +99,67 @@ class PageRange:
         return maximum if self.count is None else min(self.count, maximum)
 
 
-def open_file(context: HandlerContext, path: str) -> FileSource:
+_FROM_START = PageRange(0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file that was opened to show a page of it."""
+
+    path: str
+    head: bytes
+    """Its first bytes."""
+    size: int
+    context: HandlerContext
+    page: PageRange
+
+    @property
+    def complete(self) -> bool:
+        """Whether the head is the complete file."""
+        return len(self.head) >= self.size
+
+    @property
+    def name(self) -> str:
+        """The path for messages."""
+        return render.format_path(self.path)
+
+    def content(self) -> Content:
+        """Return the content; a large file is read on demand."""
+        if self.complete:
+            return BytesContent(self.head)
+        return render.WorkspaceContent(self.context.filesystem, self.path, self.size)
+
+    def page_value(
+        self,
+        content: str,
+        shown: int,
+        total: int,
+        *,
+        encoding: str = "utf-8",
+        exact: bool = True,
+    ) -> ReadFileResult:
+        """Return the result of a page with `shown` of `total` lines, bytes or cells."""
+        after = self.page.first + shown
+        return ReadFileResult(
+            path=self.path,
+            content=content,
+            offset=self.page.first,
+            shown=shown,
+            total=total,
+            next_offset=after if after < total or not exact else None,
+            size_bytes=self.size,
+            encoding=encoding,
+            total_is_exact=exact,
+        )
+
+
+def open_file(context: HandlerContext, path: str, page: PageRange = _FROM_START) -> FileSource:
     """Open a file."""
     try:
-        page = context.filesystem.read_bytes(path or ".", limit=render.CHUNK)
+        found = context.filesystem.read_bytes(path or ".", limit=render.CHUNK)
     except OSError as error:
         raise access_error(context, path, error, what="file") from None
-    return FileSource(path, page.content, page.size_bytes)
+    return FileSource(path, found.content, found.size_bytes, context, page)
 
 
 def parse_range(request: ReadFileParams) -> PageRange:
@@ -176,14 +181,11 @@ def parse_range(request: ReadFileParams) -> PageRange:
 
 
 def past_end_error(
-    file: FileSource,
-    context: HandlerContext,
-    page: PageRange,
-    total: int,
-    noun: str,
-    request: ReadFileParams,
+    file: FileSource, total: int, noun: str, request: ReadFileParams
 ) -> ToolValidationError:
     """Return the error for a page that starts after the end of the file."""
-    number = page.first if noun == "byte" else page.first + 1  # as displayed
+    number = file.page.first + (noun != "byte")  # as displayed
     text = f"No {noun} {number:,}: {file.name!r} has only {render.format_count(total, noun)}"
-    return ToolValidationError(text + render.hint("; use", context.dialect.format_call(request)))
+    return ToolValidationError(
+        text + render.hint("; use", file.context.dialect.format_call(request))
+    )
