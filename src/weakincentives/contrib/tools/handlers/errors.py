@@ -136,11 +136,6 @@ def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str
             raise _not_directory_error(context, path)
 
 
-def write_limit(context: HandlerContext) -> int:
-    """Return the number of characters that one call may write."""
-    return limits_of(context.filesystem).max_write_length
-
-
 def ensure_within_limit(
     context: HandlerContext,
     path: str,
@@ -150,7 +145,7 @@ def ensure_within_limit(
     is_edit: bool = False,
 ) -> None:
     """Check that one call may write so many characters or bytes, or add them to a file."""
-    limit = write_limit(context)
+    limit = limits_of(context.filesystem).max_write_length
     if length <= limit:
         return
     text = (

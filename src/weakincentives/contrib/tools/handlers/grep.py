@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeAlias
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import render
@@ -41,16 +42,8 @@ _ELLIPSIS = "..."
 _MAX_LONG_LINE = 500  # characters shown of a long line, around the match
 
 
-@dataclass(frozen=True, slots=True)
-class LineContext:
-    """The number of lines to show before and after a match."""
-
-    before: int = 0
-    after: int = 0
-
-    def __bool__(self) -> bool:
-        """Return whether any lines are to be shown."""
-        return bool(self.before or self.after)
+LineContext: TypeAlias = tuple[int, int]
+"""The number of lines to show before and after a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ def render_excerpt(
     """Yield the path and the matches of a file: `:` marks matches, `-` the lines around."""
     yield ExcerptLine(display_path(found.path))
     width = context.settings.max_line_characters
-    if not around:
+    if not any(around):
         for match in found.matches:
             yield _render_match(match, width)
         return
@@ -86,9 +79,10 @@ def render_excerpt(
 def _group_lines(matches: Iterable[GrepMatch], around: LineContext) -> list[tuple[int, int]]:
     """Return the first and last lines of each group; adjacent groups are merged."""
     groups: list[tuple[int, int]] = []
+    before, after = around
     for match in matches:
-        first = max(match.line_number - around.before, 1)
-        last = match.line_number + around.after
+        first = max(match.line_number - before, 1)
+        last = match.line_number + after
         if groups and first <= groups[-1][1] + 1:
             groups[-1] = (groups[-1][0], max(last, groups[-1][1]))
         else:
@@ -143,15 +137,6 @@ _DIAGNOSIS_TIMEOUT = 1.0
 _LINE_END = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 _FLAGS = re.compile(r"(?:\(\?[A-Za-z]+\))*")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
-
-
-def explain_no_matches(request: GrepParams, search: Search, context: HandlerContext) -> str:
-    """Return the message for a search without matches, with the reason if it is known."""
-    where = f" in {render.format_path(search.path)}" if search.path else ""
-    text = f"No matches for {request.pattern[:200]!r}{where}"
-    with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_TIMEOUT):
-        return text + next(_reasons(request, search, context), "")
-    return text
 
 
 def _reasons(request: GrepParams, search: Search, context: HandlerContext) -> Iterator[str]:
@@ -240,7 +225,10 @@ def _render_no_matches(found: "_Outcome") -> ToolResult[GrepResult]:
     if found.timed_out:
         text = f"No matches for {found.pattern} in the files searched so far"
         return render.bounded_result(context, [text], value, _time_limit_note(found.coverage))
-    text = explain_no_matches(request, found.search, context)
+    where = f" in {render.format_path(found.search.path)}" if found.search.path else ""
+    text = f"No matches for {found.pattern}{where}"
+    with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_TIMEOUT):
+        text += next(_reasons(request, found.search, context), "")
     return render.bounded_result(context, [text], value)
 
 
@@ -416,7 +404,7 @@ def _line_context(request: GrepParams) -> LineContext:
         raise ToolValidationError(
             f"The number of lines around a match must be at least 0: {min(before, after)}"
         )
-    return LineContext(min(before, _MAX_CONTEXT), min(after, _MAX_CONTEXT))
+    return min(before, _MAX_CONTEXT), min(after, _MAX_CONTEXT)
 
 
 def _take_matches(files: Sequence[FileHits], head_limit: int) -> Iterator[FileHits]:
