@@ -184,7 +184,8 @@ def _limit_response(response: httpx2.Response) -> httpx2.Response:
         response.close()
         stream = httpx2.ByteStream(b"")
     else:
-        stream = _Body(response) if response.is_success else _ErrorBody(response)
+        body, limit = (_Body, MAX_STREAM) if response.is_success else (_ErrorBody, MAX_ERROR_BODY)
+        stream = body(response, limit)
     return httpx2.Response(
         response.status_code,
         headers=[*headers, (b"content-type", kind.encode("latin-1", "replace"))],
@@ -215,11 +216,11 @@ class _CountedStream(httpx2.SyncByteStream):
 class _Body(httpx2.SyncByteStream):
     """The decoded body of a successful response."""
 
-    def __init__(self, response: httpx2.Response, max_bytes: int | None = None) -> None:
+    def __init__(self, response: httpx2.Response, max_bytes: int) -> None:
         self._response = response
+        self._max_bytes = max_bytes
         stream = response.stream
         if isinstance(stream, httpx2.SyncByteStream):
-            max_bytes = MAX_STREAM if max_bytes is None else max_bytes
             response.stream = _CountedStream(stream, max_bytes)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -238,11 +239,8 @@ class _ErrorBody(_Body):
     The status says most, so a body that is too long, too slow or damaged is truncated.
     """
 
-    def __init__(self, response: httpx2.Response) -> None:
-        super().__init__(response, MAX_ERROR_BODY)
-
     def __iter__(self) -> Iterator[bytes]:
-        left = MAX_ERROR_BODY
+        left = self._max_bytes
         try:
             for piece in super().__iter__():
                 yield piece[:left]
@@ -270,15 +268,6 @@ class _Backend(httpcore2.NetworkBackend):
         seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
         stream = self._inner.connect_tcp(host, port, seconds, local_address, socket_options)
         return _TimedStream(stream)
-
-    def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.NetworkStream:
-        seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
-        return _TimedStream(self._inner.connect_unix_socket(path, seconds, socket_options))
 
     def sleep(self, seconds: float) -> None:
         self._inner.sleep(seconds)
