@@ -100,10 +100,7 @@ _ANTHROPIC: Mapping[str, TokenPrice] = {
     "claude-haiku-5-5": TokenPrice(0.1, 0.5, 0.01, 0.125),
     "claude-haiku-4-5": TokenPrice(1.0, 5.0, 0.1, 1.25),
 }
-_LIST_PRICES: Mapping[str, Mapping[str, TokenPrice]] = {
-    "openai": _OPENAI,
-    "anthropic": _ANTHROPIC,
-}
+_LIST_PRICES: Mapping[str, Mapping[str, TokenPrice]] = {"openai": _OPENAI, "anthropic": _ANTHROPIC}
 
 
 def list_price(provider: str, model: str) -> TokenPrice | None:

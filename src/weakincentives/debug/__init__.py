@@ -8,10 +8,4 @@ from weakincentives.debug.recording import RecordedSession, RecordingError
 from weakincentives.debug.store import SnapshotStore
 from weakincentives.redaction import mask_secrets
 
-__all__ = [
-    "RecordedSession",
-    "RecordingError",
-    "SnapshotStore",
-    "export_page",
-    "mask_secrets",
-]
+__all__ = ["RecordedSession", "RecordingError", "SnapshotStore", "export_page", "mask_secrets"]

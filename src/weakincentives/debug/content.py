@@ -12,13 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from weakincentives.characters import strip_escapes
-from weakincentives.debug.highlight import (
-    Token,
-    highlight,
-    highlight_output,
-    language_of,
-    path_of,
-)
+from weakincentives.debug.highlight import Token, highlight, highlight_output, language_of, path_of
 from weakincentives.debug.recording import Recording
 from weakincentives.debug.rows import changed_files, create_row
 from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
@@ -74,12 +68,7 @@ def image_type(path: str) -> str | None:
 
 
 def describe_file(
-    files: ReadableFilesystem,
-    path: str,
-    *,
-    first: int = 0,
-    mask: Mask = str,
-    colours: bool = True,
+    files: ReadableFilesystem, path: str, *, first: int = 0, mask: Mask = str, colours: bool = True
 ) -> dict[str, Any]:
     """Return an entry of a workspace, with its content from line `first` on.
 

@@ -1,7 +1,7 @@
 """The steps of a recording as rows of the list, what they add up to, and how a run ended."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -160,14 +160,6 @@ class Figures:
 
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
-
-
-def add_up(steps: Iterable[tuple[StepRecord, Row]]) -> Figures:
-    """Return what steps add up to."""
-    figures = Figures()
-    for step, row in steps:
-        figures.add(step, row)
-    return figures
 
 
 def find_outcome(session: RecordedSession, chain: Sequence[StepRecord]) -> dict[str, Any]:

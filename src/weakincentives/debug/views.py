@@ -23,23 +23,11 @@ from weakincentives.debug.content import (
     list_messages,
 )
 from weakincentives.debug.recording import RecordedSession, Recording, RecordingError
-from weakincentives.debug.rows import (
-    Figures,
-    Row,
-    add_up,
-    changed_files,
-    create_row,
-    find_outcome,
-)
+from weakincentives.debug.rows import Figures, Row, changed_files, create_row, find_outcome
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
-from weakincentives.runtime.timeline import (
-    StepRecord,
-    TimelineError,
-    describe_step,
-    step_command,
-)
+from weakincentives.runtime.timeline import StepRecord, TimelineError, describe_step, step_command
 from weakincentives.runtime.timeline.timeline import without_collector
 from weakincentives.serde import convert, to_builtins
 
@@ -107,9 +95,10 @@ class SessionView:
         """Return what the steps that lead to a step add up to."""
         self._read()
         chain = self.recording.ancestors(end)
-        return self._describe(
-            add_up((self.recording.step(each), self._rows[each]) for each in chain)
-        )
+        found = Figures()
+        for each in chain:
+            found.add(self.recording.step(each), self._rows[each])
+        return self._describe(found)
 
     def end(self, branch: str | None = None) -> int:
         """Return the last step of a branch, by default of the newest.
@@ -216,12 +205,7 @@ class SessionView:
         return describe_file(files, path, first=first, mask=self._mask, colours=colours)
 
     def diff(
-        self,
-        number: int,
-        base: int | None = None,
-        path: str | None = None,
-        *,
-        colours: bool = True,
+        self, number: int, base: int | None = None, path: str | None = None, *, colours: bool = True
     ) -> dict[str, Any]:
         """Return what a step changed in the files, or what differs from another step."""
         if base is None:

@@ -26,12 +26,7 @@ from typing import (
 
 from weakincentives.errors import PromptError, ToolValidationError
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt.arguments import (
-    FieldAliases,
-    coerce,
-    concise_schema,
-    field_aliases,
-)
+from weakincentives.prompt.arguments import FieldAliases, coerce, concise_schema, field_aliases
 from weakincentives.prompt.validation import (
     check_argument,
     check_items,

@@ -29,9 +29,7 @@ def checkpoint(
 
 
 def rollback_to(
-    session: Session,
-    session_snapshot: Snapshot,
-    filesystem: SnapshotableFilesystem | None = None,
+    session: Session, session_snapshot: Snapshot, filesystem: SnapshotableFilesystem | None = None
 ) -> None:
     """Restore both session and files, or neither.
 

@@ -55,11 +55,7 @@ class Transaction:
     _end_callbacks: list[Callable[[], object]]
 
     def __init__(
-        self,
-        session: Session,
-        filesystem: Filesystem | None = None,
-        *,
-        bypasses_filesystem: bool = False,
+        self, session: Session, filesystem: Filesystem | None, *, bypasses_filesystem: bool
     ) -> None:
         """Prepare a transaction; it begins in `__enter__`."""
         self.session = session
@@ -368,10 +364,7 @@ def read_consistently(
 
 
 def transaction(
-    session: Session,
-    filesystem: Filesystem | None = None,
-    *,
-    bypasses_filesystem: bool = False,
+    session: Session, filesystem: Filesystem | None = None, *, bypasses_filesystem: bool = False
 ) -> Transaction:
     """Commit everything done in a `with` block, or nothing.
 

@@ -23,8 +23,7 @@ try:
     )
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        describe_missing("anthropic models", "anthropic"),
-        name=_error.name,
+        describe_missing("anthropic models", "anthropic"), name=_error.name
     ) from _error
 
 from weakincentives.adapters.anthropic.messages import MessageResponse, build_message_request

@@ -22,8 +22,7 @@ try:
     from claude_agent_sdk.types import SystemPromptFile
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        describe_missing("claude-agent models", "claude-agent-sdk"),
-        name=_error.name,
+        describe_missing("claude-agent models", "claude-agent-sdk"), name=_error.name
     ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter

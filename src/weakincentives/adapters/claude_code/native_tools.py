@@ -96,10 +96,7 @@ class NativeToolCalls:
         session_id = self._context.session.session_id
         self.emit(
             ToolStarted(
-                tool=call.name,
-                call_id=call.call_id,
-                params=_arguments(call),
-                session_id=session_id,
+                tool=call.name, call_id=call.call_id, params=_arguments(call), session_id=session_id
             )
         )
         if self._workspace is not None and not checked.tool.read_only:

@@ -10,13 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from claude_agent_sdk import AssistantMessage as SdkAssistantMessage
-from claude_agent_sdk import (
-    ResultMessage,
-    StreamEvent,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
+from claude_agent_sdk import ResultMessage, StreamEvent, TextBlock, ToolResultBlock, ToolUseBlock
 from claude_agent_sdk import SystemMessage as SdkSystemMessage
 from claude_agent_sdk import UserMessage as SdkUserMessage
 
@@ -36,12 +30,7 @@ from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.errors import Endpoint, timeout_error
 from weakincentives.adapters.loop.request import RunInput
 from weakincentives.adapters.loop.run import PromptRun, RunState, output_mismatch_message
-from weakincentives.adapters.messages import (
-    AssistantMessage,
-    Completion,
-    StopReason,
-    ToolCall,
-)
+from weakincentives.adapters.messages import AssistantMessage, Completion, StopReason, ToolCall
 from weakincentives.runtime import TokenUsage, transaction
 from weakincentives.serde import SerdeError
 

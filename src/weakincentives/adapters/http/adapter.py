@@ -28,12 +28,7 @@ from weakincentives.adapters.http.errors import (
     wrong_api_error,
 )
 from weakincentives.adapters.http.sse import event_data
-from weakincentives.adapters.http.transport import (
-    LOCATION,
-    BodyError,
-    bare_url,
-    request_time,
-)
+from weakincentives.adapters.http.transport import LOCATION, BodyError, bare_url, request_time
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.prices import TokenPrice, list_price
 from weakincentives.redaction import header_secrets, redact_url
@@ -220,11 +215,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
             return lenient.collect_completion(decoder, texts, self._endpoint, on_text)
 
     def _stream_text(
-        self,
-        decoder: DecoderT,
-        body: Mapping[str, Any],
-        ends: float,
-        seconds: float,
+        self, decoder: DecoderT, body: Mapping[str, Any], ends: float, seconds: float
     ) -> Generator[str]:
         """Send the request, feed the response to the decoder, and yield its text."""
         errors = self._sdk_errors
@@ -290,11 +281,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         return self._response_error(error.body, status=error.status_code, headers=response.headers)
 
     def _response_error(
-        self,
-        body: object,
-        *,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, body: object, *, status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> ProviderError:
         error = self._decode_error(body)
         message = error.message
@@ -351,8 +338,7 @@ def check_key(key: str, *, provider: str, source: str) -> None:
         raise AuthenticationError(f"No key for {provider}, set {source}", provider=provider)
     if not (key.isascii() and key.isprintable()):
         raise AuthenticationError(
-            f"The key for {provider} contains invalid characters, check {source}",
-            provider=provider,
+            f"The key for {provider} contains invalid characters, check {source}", provider=provider
         )
 
 

@@ -141,11 +141,6 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
     return sum(map(_estimate_message, messages))
 
 
-def estimate_tools(tools: Iterable[ToolDefinition]) -> int:
-    """Return about how many tokens the definitions of tools have."""
-    return sum(_estimate(f"{each.description}{encode(each.schema).decode()}") for each in tools)
-
-
 def shorten_results(
     messages: Sequence[Message], before: Compaction, count: Counter, target: int
 ) -> Compaction:
@@ -356,7 +351,9 @@ class Context:
             on_usage: Called with the tokens of each request for a summary; it may raise.
         """
         self._run = run
-        self._tool_tokens = estimate_tools(tools)
+        self._tool_tokens = sum(
+            _estimate(f"{each.description}{encode(each.schema).decode()}") for each in tools
+        )
         self._window = run.options.context_window or find_context_window(run.model.model)
         self._summarizer = ModelRequester(run)
         self._on_usage = on_usage

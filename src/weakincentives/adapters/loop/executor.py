@@ -26,13 +26,7 @@ from weakincentives.adapters.messages import (
 from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunLimits, RunOptions
 from weakincentives.adapters.policies import Policy, diff_from_now
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import (
-    Change,
-    Diff,
-    DirectoryCreated,
-    EntryMoved,
-    Filesystem,
-)
+from weakincentives.filesystem import Change, Diff, DirectoryCreated, EntryMoved, Filesystem
 from weakincentives.filesystem.base import is_tool_output, readonly
 from weakincentives.posix import check_cancelled, parents_of
 from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult

@@ -22,12 +22,7 @@ from weakincentives.adapters.errors import (
     ThrottledError,
     TransientError,
 )
-from weakincentives.adapters.messages import (
-    Completion,
-    CompletionRequest,
-    Message,
-    UserMessage,
-)
+from weakincentives.adapters.messages import Completion, CompletionRequest, Message, UserMessage
 from weakincentives.adapters.options import Effort
 from weakincentives.adapters.prices import TokenPrice
 from weakincentives.posix import read_regular, store_private

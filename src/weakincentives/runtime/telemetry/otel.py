@@ -13,8 +13,7 @@ try:
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        describe_missing("OpenTelemetry tracing", "otel"),
-        name=_error.name,
+        describe_missing("OpenTelemetry tracing", "otel"), name=_error.name
     ) from _error
 
 

@@ -18,13 +18,7 @@ from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state, put_entries
-from weakincentives.gitstore import (
-    DIRECTORY,
-    ObjectError,
-    ObjectStore,
-    TreeEntry,
-    is_object_id,
-)
+from weakincentives.gitstore import DIRECTORY, ObjectError, ObjectStore, TreeEntry, is_object_id
 from weakincentives.history import (
     DeltaError,
     EntryState,
@@ -255,11 +249,7 @@ class Timeline(CloseOnExit):
         return self._state(number)[0]
 
     def session(
-        self,
-        number: int,
-        types: snapshots.Types = (),
-        *,
-        unknown: snapshots.Unknown = "error",
+        self, number: int, types: snapshots.Types = (), *, unknown: snapshots.Unknown = "error"
     ) -> Session:
         """Return the session after a step, with its children; register its reducers again.
 
@@ -543,11 +533,7 @@ def _check_entry(path: str, entry: EntryState) -> None:
         raise TimelineError(f"Entry has an invalid object id: {path!r}")
 
 
-def fork_timeline(
-    path: str | os.PathLike[str],
-    at: int,
-    branch: str | None = None,
-) -> StepRecord:
+def fork_timeline(path: str | os.PathLike[str], at: int, branch: str | None = None) -> StepRecord:
     """Add a step that begins a branch after step `at`, and changes nothing; return it.
 
     Raises:
