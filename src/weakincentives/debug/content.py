@@ -169,7 +169,7 @@ def _read_notebook(files: ReadableFilesystem, path: str, mask: Mask) -> list[Any
 
 def _describe_cell(cell: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
     is_code = cell.get("cell_type") == "code"
-    source = mask(_joined(cell.get("source")))[:MAX_TEXT]
+    source = mask(_join_lines(cell.get("source")))[:MAX_TEXT]
     outputs = cell.get("outputs")
     listed = cast("list[Any]", outputs) if isinstance(outputs, list) else []
     return {
@@ -188,12 +188,12 @@ def _describe_output(output: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
     found = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     for kind in ("image/png", "image/jpeg"):
         if isinstance(found.get(kind), str | list):
-            return {"image": f"data:{kind};base64,{''.join(_joined(found[kind]).split())}"}
+            return {"image": f"data:{kind};base64,{''.join(_join_lines(found[kind]).split())}"}
     text = output.get("text") or found.get("text/plain") or output.get("traceback") or ""
-    return {"text": mask(_joined(text))[:_MAX_OUTPUT]}
+    return {"text": mask(_join_lines(text))[:_MAX_OUTPUT]}
 
 
-def _joined(value: object) -> str:
+def _join_lines(value: object) -> str:
     """Return a text of a notebook, which may be a list of lines."""
     if isinstance(value, list):
         return "".join(str(each) for each in cast("list[Any]", value))
@@ -409,7 +409,7 @@ def describe_messages(
     for number, message in found:
         given = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
         calls |= {str(each.get("call_id")): each for each in _calls(given)}
-        shown = bounded({name: each for name, each in given.items() if name != "extras"})
+        shown = shorten({name: each for name, each in given.items() if name != "extras"})
         if given.get("role") in ("tool", "note"):
             step = recording.step(number)
             call = calls.get(str(given.get("call_id")))
@@ -435,7 +435,7 @@ def _describe_call(step: StepRecord, arguments: object) -> dict[str, Any]:
     given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
     row = create_row(step)
     return {
-        "arguments": bounded(given or arguments),
+        "arguments": shorten(given or arguments),
         "subject": call_subject(given),
         "command": row.command,
         "command_failed": row.command_failed,
@@ -466,13 +466,13 @@ def format_text(text: str) -> list[Node] | None:
     return markdown_nodes(text, show_code)
 
 
-def bounded(value: Any) -> Any:
+def shorten(value: Any) -> Any:
     """Return a JSON value whose strings are not too long to show."""
     if isinstance(value, str):
         left = len(value) - _MAX_STRING
         return value if left <= 0 else f"{value[:_MAX_STRING]}\n… {left:,} more characters"
     if isinstance(value, Mapping):
-        return {str(key): bounded(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): shorten(each) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [bounded(each) for each in cast("Sequence[Any]", value)]
+        return [shorten(each) for each in cast("Sequence[Any]", value)]
     return value

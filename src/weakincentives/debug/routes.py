@@ -51,13 +51,13 @@ class Routes:
             "": lambda view, n, _: view.step(n),
             "/tree": lambda view, n, _: view.tree(n),
             "/file": lambda view, n, given: view.file(
-                n, _required(given, "path"), _number(given, "first", 0)
+                n, _read_parameter(given, "path"), _read_number(given, "first", 0)
             ),
             "/diff": lambda view, n, given: view.diff(
-                n, _number(given, "base") if "base" in given else None, given.get("path")
+                n, _read_number(given, "base") if "base" in given else None, given.get("path")
             ),
             "/messages": lambda view, n, given: view.messages(
-                n, _number(given, "first") if "first" in given else None
+                n, _read_number(given, "first") if "first" in given else None
             ),
             "/slices": lambda view, n, _: view.slices(n),
         }
@@ -151,17 +151,17 @@ class Routes:
 
     def _steps(self, session: RecordedSession, given: Parameters) -> Any:
         view = self._view(session)
-        return {"session": view.summary(), "steps": view.rows(_number(given, "since"))}
+        return {"session": view.summary(), "steps": view.rows(_read_number(given, "since"))}
 
     def _run(self, session: RecordedSession, given: Parameters) -> Any:
         return self._view(session).run(given.get("branch"))
 
     def _search(self, session: RecordedSession, given: Parameters) -> Any:
-        text = _required(given, "q")
+        text = _read_parameter(given, "q")
         if not text.strip() or len(text) > _MAX_QUERY:
             raise ValueError(f"q must have 1 to {_MAX_QUERY} characters")
         view = self._view(session)
-        number = _number(given, "step", len(view.recording.steps))
+        number = _read_number(given, "step", len(view.recording.steps))
         _check_step(view, number)
         return view.search(text, number)
 
@@ -171,7 +171,7 @@ class Routes:
         with first.lock, second.lock:  # always in this order, or two requests block each other
             views = [self._view(each) for each in sessions]
             ends = [
-                _number(given, f"{key}_step", view.end(given.get(f"{key}_branch")))
+                _read_number(given, f"{key}_step", view.end(given.get(f"{key}_branch")))
                 for key, view in zip("ab", views, strict=True)
             ]
             for view, end in zip(views, ends, strict=True):
@@ -188,7 +188,7 @@ class Routes:
         return self._store.get_filesystem_tree(self._session(given).name)
 
     def _filesystem_file(self, given: Parameters) -> Any:
-        path = _required(given, "path")
+        path = _read_parameter(given, "path")
         content = self._store.get_filesystem_file(path, self._session(given).name)
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
@@ -279,13 +279,13 @@ def _parameters(request: Request) -> Parameters:
     return dict(pairs) | {name: str(each) for name, each in request.path_params.items()}
 
 
-def _required(given: Parameters, name: str) -> str:
+def _read_parameter(given: Parameters, name: str) -> str:
     if name not in given:
         raise ValueError(f"Parameter {name!r} is missing")
     return given[name]
 
 
-def _number(given: Parameters, name: str, default: int = 0) -> int:
+def _read_number(given: Parameters, name: str, default: int = 0) -> int:
     value = given.get(name, str(default))
     if not value.isascii() or not value.isdigit() or len(value) > 9:
         raise ValueError(f"Parameter {name!r} must be a number: {value!r}")

@@ -73,7 +73,7 @@ class SnapshotStore:
         Raises:
             RecordingError: There is no session of this name.
         """
-        archive = self._chosen(session).files.archive
+        archive = self._choose(session).files.archive
         return archive if archive.is_file() else None
 
     def get_filesystem_manifest(self, session: str | None = None) -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ class SnapshotStore:
             if files is None:
                 return None
             sizes = [each.size_bytes for each in _list_files(files)]
-            date = self._chosen(session).open().steps[-1].created_at
+            date = self._choose(session).open().steps[-1].created_at
             manifest = ArchiveManifest(VERSION, date, len(sizes), sum(sizes))
             return cast("dict[str, Any]", to_builtins(manifest))
 
@@ -132,7 +132,7 @@ class SnapshotStore:
     @contextmanager
     def _last_files(self, session: str | None) -> Generator[ReadableFilesystem | None, None, None]:
         """Open the last files of a session: those of its archive, or of its timeline."""
-        chosen, archive = self._chosen(session), self.get_filesystem_archive(session)
+        chosen, archive = self._choose(session), self.get_filesystem_archive(session)
         if archive is not None:
             with ArchiveFilesystem(archive) as files:
                 yield files
@@ -143,7 +143,7 @@ class SnapshotStore:
         else:
             yield None
 
-    def _chosen(self, session: str | None) -> RecordedSession:
+    def _choose(self, session: str | None) -> RecordedSession:
         return self._current if session is None else self.session(session)
 
     def close(self) -> None:

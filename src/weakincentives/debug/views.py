@@ -12,7 +12,6 @@ from uuid import UUID
 from weakincentives.debug.content import (
     PAGE,
     Mask,
-    bounded,
     describe_beside,
     describe_diff,
     describe_file,
@@ -21,6 +20,7 @@ from weakincentives.debug.content import (
     format_text,
     is_beside,
     list_messages,
+    shorten,
 )
 from weakincentives.debug.recording import RecordedSession, Recording, RecordingError
 from weakincentives.debug.rows import Figures, Row, changed_files, create_row, find_outcome
@@ -137,7 +137,7 @@ class SessionView:
         # its output is sent in colours
         plain = {} if command is None else {"command": to_builtins(replace(command, styled=""))}
         facts: dict[str, Any] = {
-            "details": bounded({**record.details, **plain}),
+            "details": shorten({**record.details, **plain}),
             "output": find_output(record, self._mask),
             "messages_kept": None if change is None else change.start,
             "files": changed_files(record),
@@ -186,7 +186,7 @@ class SessionView:
                     "type": name,
                     "log": each.log,
                     "count": len(each.items),
-                    "items": bounded(each.items[-_MAX_ITEMS:]),
+                    "items": shorten(each.items[-_MAX_ITEMS:]),
                 }
                 for session in self.recording.sessions(number).values()
                 for name, each in session.slices.items()
@@ -273,8 +273,8 @@ class SessionView:
                 "before": len(old),
                 "after": len(items),
                 "kept": keep,
-                "removed": bounded(old[keep:][-_MAX_ITEMS:]),
-                "added": bounded(items[keep:][-_MAX_ITEMS:]),
+                "removed": shorten(old[keep:][-_MAX_ITEMS:]),
+                "added": shorten(items[keep:][-_MAX_ITEMS:]),
             }
 
     def commands(self, number: str) -> list[dict[str, str]]:

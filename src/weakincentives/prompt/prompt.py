@@ -369,7 +369,7 @@ class Renderer:
                 continue
             number += 1
             section_numbers = (*numbers, number)
-            yield _heading(section.title, section_numbers)
+            yield _format_title(section.title, section_numbers)
             body = self._render_body(section, params, here)
             if body:
                 yield body
@@ -418,6 +418,6 @@ def _is_required(each: Any) -> bool:
     return each.default is MISSING and each.default_factory is MISSING and each.init
 
 
-def _heading(title: str, numbers: tuple[int, ...]) -> str:
+def _format_title(title: str, numbers: tuple[int, ...]) -> str:
     level = "#" * min(len(numbers) + 1, 6)
     return f"{level} {'.'.join(map(str, numbers))}. {title}"

@@ -74,8 +74,7 @@ class Section(CloseOnExit, Generic[P]):
         """Describe a section.
 
         Raises:
-            PromptError: The title is empty, the key is invalid, or an argument has the wrong
-                type; the message names the expected type.
+            PromptError: An argument is invalid; the message says what is expected.
         """
         check_argument(type(self).__name__, "title", title, str)
         if not title.strip():
@@ -92,9 +91,8 @@ class Section(CloseOnExit, Generic[P]):
         check_argument(owner, "params_type", params_type, type, or_none=True)
         check_or_none(owner, "enabled", enabled, "a callable", is_valid=callable(enabled))
         check_argument(owner, "accepts_overrides", accepts_overrides, bool)
-        is_instance = is_dataclass(type(default_params))
-        wanted = "a dataclass instance"
-        check_or_none(owner, "default_params", default_params, wanted, is_valid=is_instance)
+        given, is_valid = default_params, is_dataclass(type(default_params))
+        check_or_none(owner, "default_params", given, "a dataclass instance", is_valid=is_valid)
         self.tools: tuple[Tool[Any, Any], ...] = check_items(owner, "tools", tools, Tool)
         self.children: tuple[Section[Any], ...] = check_items(owner, "children", children, Section)
         self.default_params = default_params

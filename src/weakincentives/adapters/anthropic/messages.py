@@ -74,21 +74,13 @@ def build_message_request(
     output = request.output if native_output else None
     output_format = None if output is None else encode_output_format(output)
     system = [each.text for each in request.messages if isinstance(each, SystemMessage)]
-    system += [
-        f"What `{each.name}` does here:\n\n{each.description}"
-        for each in request.tools
-        if types.get(each.name)
-    ]
+    system += [_tool_description(each) for each in request.tools if types.get(each.name)]
     if output is not None and output_format is None:
         system.append(ExpectedOutput(output, None, is_array=False).instructions())
     optional: dict[str, Any] = {
         "system": [_encode_text(each) for each in system if each.strip()],
         "tools": [_encode_tool(each, types.get(each.name)) for each in request.tools],
-        "output_config": {
-            name: each
-            for name, each in (("effort", request.effort), ("format", output_format))
-            if each is not None
-        },
+        "output_config": _encode_config(request.effort, output_format),
     }
     body = {
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
@@ -99,6 +91,15 @@ def build_message_request(
     if cache and request.tools:  # without tools there is rarely a next step
         _mark_for_cache(body)
     return body
+
+
+def _tool_description(tool: ToolDefinition) -> str:
+    return f"What `{tool.name}` does here:\n\n{tool.description}"
+
+
+def _encode_config(effort: str | None, output_format: Mapping[str, Any] | None) -> dict[str, Any]:
+    config = {"effort": effort, "format": output_format}
+    return {name: each for name, each in config.items() if each is not None}
 
 
 def _encode_turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:

@@ -192,7 +192,7 @@ def summary_request(
 
     It is text and not a conversation: providers reject tool calls in a request without tools.
     """
-    parts = _summarized(messages, before, end)
+    parts = _first_part(messages, before, end)
     text = ""
     for limit in _TRANSCRIPT_LIMITS:
         lines = [*([before.summary] if before.summary else ()), *_transcript(parts, limit)]
@@ -209,7 +209,7 @@ def add_summary(
 
     What the user said in it stays, and so does an outline if there is no summary.
     """
-    parts = _summarized(messages, before, end)
+    parts = _first_part(messages, before, end)
     text = summary.strip() or "\n".join(
         filter(None, (before.summary, *_transcript(parts, _TRANSCRIPT_LIMITS[-1])))
     )
@@ -237,7 +237,7 @@ def _calls(messages: Iterable[Message]) -> dict[str, ToolCall]:
     return {call.call_id: call for each in answers for call in each.tool_calls}
 
 
-def _summarized(messages: Sequence[Message], before: Compaction, end: int) -> Sequence[Message]:
+def _first_part(messages: Sequence[Message], before: Compaction, end: int) -> Sequence[Message]:
     return messages[max(before.end, head_length(messages)) : end]
 
 

@@ -210,12 +210,10 @@ class Session:
         Raises:
             ValueError: `bus` and `dispatcher` differ, or `created_at` has no time zone.
         """
-        if created_at is not None and created_at.tzinfo is None:
-            raise ValueError(f"created_at has no time zone: {created_at!r}")
         self.bus = self.dispatcher = _choose_bus(bus, dispatcher)
         self.session_id = session_id or uuid4()
         self._clock = clock
-        self.created_at = created_at or clock.now()
+        self.created_at = _check_date(created_at) or clock.now()
         self.tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
         self._publish_lock = RLock()
@@ -481,6 +479,12 @@ def _choose_bus(bus: EventBus | None, dispatcher: EventBus | None) -> EventBus:
         raise ValueError("Pass bus or dispatcher, not both")
     chosen = bus if bus is not None else dispatcher
     return InProcessEventBus() if chosen is None else chosen
+
+
+def _check_date(created_at: datetime | None) -> datetime | None:
+    if created_at is not None and created_at.tzinfo is None:
+        raise ValueError(f"created_at has no time zone: {created_at!r}")
+    return created_at
 
 
 def _initial_factory(
