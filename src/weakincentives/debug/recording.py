@@ -102,8 +102,15 @@ def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
     return [session]
 
 
-class LastState:
-    """A dump without a timeline: one step, with the last state of session and files."""
+class _LastState:
+    """A dump without a timeline: one step, with the last state of session and files.
+
+    It has what the page reads of a timeline. A dump does not grow, and has no conversation.
+    """
+
+    problem = "There is no timeline beside this dump: only its last state"
+    branches: Mapping[str, int] = {MAIN: 1}
+    is_recording = False
 
     def __init__(self, files: SessionFiles) -> None:
         """Read the dump; its archive is verified.
@@ -112,7 +119,6 @@ class LastState:
             DumpError: It is damaged, or its two files belong to different dumps.
             ArchiveError: The archive is damaged.
         """
-        self.problem: str | None = "There is no timeline beside this dump: only its last state"
         self._sessions: dict[UUID, timeline.StoredSession] = {}
         self._files: ArchiveFilesystem | InMemoryFilesystem = InMemoryFilesystem()
         date: datetime | None = None
@@ -124,73 +130,41 @@ class LastState:
             date = date or archive.manifest.created_at
         if date is None:
             raise RecordingError(f"No session dump: {str(files.text)!r}")
-        self._step = timeline.StepRecord(1, None, "end", date, "last state of the session")
-
-    @property
-    def steps(self) -> Sequence[timeline.StepRecord]:
-        """The only step."""
-        return (self._step,)
-
-    @property
-    def branches(self) -> Mapping[str, int]:
-        """The only branch."""
-        return {MAIN: 1}
-
-    @property
-    def is_recording(self) -> bool:
-        """Never: a dump does not grow."""
-        return False
+        self.steps = (timeline.StepRecord(1, None, "end", date, "last state of the session"),)
 
     def ancestors(self, number: int) -> list[int]:
-        """Return the only step."""
         return [self.step(number).number]
 
     def refresh(self) -> int:
-        """Do nothing: a dump does not grow."""
         return 0
 
     def step(self, number: int) -> timeline.StepRecord:
-        """Return the only step.
-
-        Raises:
-            TimelineError: Another one is wanted.
-        """
         if number != 1:
             raise timeline.TimelineError(
                 f"There is no step {number}: a dump has its last state only"
             )
-        return self._step
+        return self.steps[0]
 
-    def files(self, number: int) -> ReadableFilesystem:
-        """Return the files."""
-        del number
+    def files(self, _number: int) -> ReadableFilesystem:
         return self._files
 
-    def sessions(self, number: int) -> Mapping[UUID, timeline.StoredSession]:
-        """Return the sessions as data."""
-        del number
+    def sessions(self, _number: int) -> Mapping[UUID, timeline.StoredSession]:
         return self._sessions
 
-    def session_values(self, number: int) -> Mapping[str, Any]:
-        """Return nothing: no step changed them."""
-        del number
+    def session_values(self, _number: int) -> Mapping[str, Any]:
         return {}
 
-    def messages(self, number: int) -> Sequence[Any]:
-        """Return nothing: a dump has no conversation."""
-        del number
+    def messages(self, _number: int) -> Sequence[Any]:
         return ()
 
     def diff(self, before: int, after: int) -> Diff:
-        """Return no changes."""
         return diff(self.files(before), self.files(after), path=[])
 
     def close(self) -> None:
-        """Close the archive."""
         self._files.close()
 
 
-Recording: TypeAlias = timeline.Timeline | LastState
+Recording: TypeAlias = timeline.Timeline | _LastState
 """The steps of a session, with the files, slices and messages at each of them."""
 
 
@@ -255,7 +229,7 @@ class RecordedSession:
     def _load(self) -> Recording:
         if self.files.timeline.exists():
             return timeline.Timeline(self.files.timeline)
-        return LastState(self.files)
+        return _LastState(self.files)
 
 
 def _modified_at(session: SessionFiles) -> tuple[float, str]:

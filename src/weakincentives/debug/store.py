@@ -19,7 +19,9 @@ class SnapshotStore:
 
     The `get_filesystem_` methods read the last state of the files: from the archive of a dump, or
     else from the timeline. Without a session's name, they read those of the session that the store
-    begins with. Content is verified, and only what is in the workspace can be read.
+    begins with. Content is verified, and only what is in the workspace can be read. They raise
+    `ArchiveError` if the archive is damaged or unsafe, and `RecordingError` if there is no session
+    of this name, or no archive and its timeline cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
@@ -68,22 +70,12 @@ class SnapshotStore:
         return found
 
     def get_filesystem_archive(self, session: str | None = None) -> Path | None:
-        """Return the archive of a session, None if there is none.
-
-        Raises:
-            RecordingError: There is no session of this name.
-        """
+        """Return the archive of a session, None if there is none."""
         archive = self._choose(session).files.archive
         return archive if archive.is_file() else None
 
     def get_filesystem_manifest(self, session: str | None = None) -> dict[str, Any] | None:
-        """Return the manifest of the last files, None if there are none.
-
-        Raises:
-            ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no session of this name, or no archive, and its timeline cannot
-                be read.
-        """
+        """Return the manifest of the last files, None if there are none."""
         archive = self.get_filesystem_archive(session)
         if archive is not None:
             with ArchiveFilesystem(archive) as files:
@@ -97,13 +89,7 @@ class SnapshotStore:
             return cast("dict[str, Any]", to_builtins(manifest))
 
     def get_filesystem_tree(self, session: str | None = None) -> list[dict[str, Any]]:
-        """Return the path and size of each of the last files, sorted; empty without any.
-
-        Raises:
-            ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no session of this name, or no archive, and its timeline cannot
-                be read.
-        """
+        """Return the path and size of each of the last files, sorted; empty without any."""
         with self._last_files(session) as files:
             if files is None:
                 return []
@@ -117,9 +103,6 @@ class SnapshotStore:
 
         Raises:
             InvalidPathError, PathEscapeError: It is not a path in a workspace.
-            ArchiveError: The archive is damaged or unsafe.
-            RecordingError: There is no session of this name, or no archive, and its timeline cannot
-                be read.
         """
         with self._last_files(session) as files:
             if files is None:
