@@ -40,20 +40,15 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PUBLIC_PARAMETERS = frozenset({"api-version", "version"})
 
 
-class SdkResponse(Protocol):
+class _SdkResponse(Protocol):
     """A streamed response of an SDK."""
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """The response headers."""
-        ...
-
-    def iter_bytes(self) -> Iterator[bytes]:
-        """Yield the body as it arrives."""
-        ...
+    def headers(self) -> Mapping[str, str]: ...
+    def iter_bytes(self) -> Iterator[bytes]: ...
 
 
-class StatusError(Protocol):
+class _StatusError(Protocol):
     """An SDK's error for a response with an error status."""
 
     response: httpx2.Response
@@ -61,21 +56,19 @@ class StatusError(Protocol):
     body: object
 
 
-class SdkClient(Protocol):
-    """An SDK's client, with one method of ours that sends a request."""
+class _SdkClient(Protocol):
+    """An SDK's client: it is configured by arguments and not by the environment.
+
+    `send_request` is ours, and takes the arguments of the SDK's own method.
+    """
 
     api_key: Any
 
-    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
-        """Configure the client by arguments and not by the environment."""
-
-    def send_request(self, **arguments: Any) -> AbstractContextManager[SdkResponse]:
-        """Send a request; the arguments are those of the SDK's own method."""
-        ...
-
-    def close(self) -> None:
-        """Close connections."""
-        ...
+    def __init__(
+        self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]
+    ) -> None: ...
+    def send_request(self, **arguments: Any) -> AbstractContextManager[_SdkResponse]: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ class SdkErrors:
     base: type[Exception]
     timeout: type[Exception]
     status: type[Exception]
-    """Raised for an error status; its instances are `StatusError`s."""
+    """Raised for an error status; its instances are `_StatusError`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
     """A `base_url`, for messages."""
     _key_source: ClassVar[str]
     """Where the key comes from, for messages."""
-    _client_type: ClassVar[type[SdkClient]]
+    _client_type: ClassVar[type[_SdkClient]]
     """The SDK's client."""
     _decoder_type: type[DecoderT]
     """Decodes one response."""
@@ -229,14 +222,14 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         except errors.timeout:
             failure = timeout_error(self._endpoint, seconds)
         except errors.status as error:
-            failure = self._status_error(cast("StatusError", error))
+            failure = self._status_error(cast("_StatusError", error))
         except (errors.base, httpx2.HTTPError, httpx2.StreamError, lenient.ResponseError) as error:
             failure = self._client_error(error, seconds)
         # outside the handlers: the error's context would contain the request with the key
         raise failure
 
     def _read_response(
-        self, decoder: DecoderT, response: SdkResponse, pieces: Iterable[bytes]
+        self, decoder: DecoderT, response: _SdkResponse, pieces: Iterable[bytes]
     ) -> Iterator[str]:
         # some servers ignore `stream` and send the response as a whole
         if "text/event-stream" not in response.headers.get("content-type", ""):
@@ -273,7 +266,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
                 raise incomplete_response(self._endpoint, reason)
         return body.decode("utf-8", "replace")
 
-    def _status_error(self, error: StatusError) -> ProviderError:
+    def _status_error(self, error: _StatusError) -> ProviderError:
         response = error.response
         location = response.extensions.get(LOCATION)
         if location is not None and response.is_redirect:
