@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -213,56 +213,55 @@ def _parse_selection(
     return Selection(runs, age, applied, everything)
 
 
+@dataclass(slots=True)
 class Cleaner:
     """Removes runs and files, one after the other, and continues after an error."""
 
-    def __init__(self, runs: Losses, kept: Losses, items: Sequence[Item]) -> None:
-        """Begin with nothing removed."""
-        self._runs = runs
-        self._kept = kept
-        self._items = items
-        self._freed: int = 0
-        self._errors: dict[str, str] = {}
-        self._done = 0
+    runs: Losses
+    kept: Losses
+    items: Sequence[Item]
+    _freed: int = 0
+    _errors: dict[str, str] = field(default_factory=dict[str, str])
+    _done: int = 0
 
     def print_list(self) -> None:
         """Print what would be removed, what is lost with it, and what is kept."""
-        for run, loss in self._runs.items():
+        for run, loss in self.runs.items():
             status.print_runs([run], as_json=False)
             if loss:
                 echo(f"  lost with it: {loss}", err=False)
-        for each in self._items:
+        for each in self.items:
             echo(f"{each.name}  {format_size(each.size_bytes)}", err=False)
-        if not self._runs and not self._items:
+        if not self.runs and not self.items:
             echo("Nothing to remove.")
-        for run, loss in list(self._kept.items())[:_MAX_KEPT]:
+        for run, loss in list(self.kept.items())[:_MAX_KEPT]:
             advice = f"to decide: wink review {run.id}"
             if run.state == "damaged":
                 advice = f"wink clean {run.id} removes it"
             echo(f"kept: {run.id} ({run.state}, {loss}); {advice}")
-        if len(self._kept) > _MAX_KEPT:
-            echo(f"kept: {len(self._kept) - _MAX_KEPT} more; wink review lists them")
+        if len(self.kept) > _MAX_KEPT:
+            echo(f"kept: {len(self.kept) - _MAX_KEPT} more; wink review lists them")
 
     def confirm(self) -> bool:
         """Ask whether to remove it."""
-        waiting = sum(bool(each) for each in self._runs.values())
-        size = format_size(sum(each.size_bytes for each in (*self._runs, *self._items)))
+        waiting = sum(bool(each) for each in self.runs.values())
+        size = format_size(sum(each.size_bytes for each in (*self.runs, *self.items)))
         lost = f"; the changes of {format_count(waiting, 'run')} are lost" if waiting else ""
         return confirm(f"Remove {self._count()}, {size}{lost}?")
 
     def remove(self) -> int:
         """Remove everything, show how far it is, and return the exit code."""
-        total = len(self._runs) + len(self._items)
+        total = len(self.runs) + len(self.items)
 
         def describe() -> str:
             return f"removing, {self._done:,} of {total:,}, {format_size(self._freed)} freed"
 
         with show_activity(describe):
             # the directory of a run is removed after its further copies
-            for run in sorted(self._runs, key=lambda each: run_directory(each.place) == each.place):
-                loss = self._runs[run]
+            for run in sorted(self.runs, key=lambda each: run_directory(each.place) == each.place):
+                loss = self.runs[run]
                 self._try(run.id, run.size_bytes, lambda run=run, loss=loss: _remove_run(run, loss))
-            for item in self._items:
+            for item in self.items:
                 self._try(item.name, item.size_bytes, lambda item=item: _remove_files(item.paths))
         return EXIT_FAILED if self._errors else 0
 
@@ -277,20 +276,20 @@ class Cleaner:
         """Print what was or would be removed as one JSON object."""
         data = {
             "removed": self._done > 0,
-            "runs": [{**status.run_facts(run), "lost": loss} for run, loss in self._runs.items()],
-            "kept": [{**status.run_facts(run), "lost": loss} for run, loss in self._kept.items()],
-            "files": [pick(each, "name", "size_bytes") for each in self._items],
+            "runs": [{**status.run_facts(run), "lost": loss} for run, loss in self.runs.items()],
+            "kept": [{**status.run_facts(run), "lost": loss} for run, loss in self.kept.items()],
+            "files": [pick(each, "name", "size_bytes") for each in self.items],
             "freed_bytes": self._freed,
             "errors": self._errors,
         }
         click.echo(json.dumps(data))
 
     def _count(self) -> str:
-        counts = [format_count(len(self._runs), "run")] if self._runs else []
-        histories = sum(each.name.startswith(_HISTORY) for each in self._items)
+        counts = [format_count(len(self.runs), "run")] if self.runs else []
+        histories = sum(each.name.startswith(_HISTORY) for each in self.items)
         if histories:
             counts.append(format_count(histories, "history", "histories"))
-        if len(self._items) > histories:
+        if len(self.items) > histories:
             counts.append("the cache of digests")
         return " and ".join(counts)
 

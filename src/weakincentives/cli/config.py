@@ -345,6 +345,12 @@ def user_file(environment: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / "wink" / FILE_NAME if home.startswith("/") else None
 
 
+def user_instructions(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the user's own `AGENTS.md`, beside `wink.toml`; it need not exist."""
+    beside = user_file(environment)
+    return None if beside is None else beside.with_name("AGENTS.md")
+
+
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
     """Yield the unknown `WINK_` variables, each with the name that was probably meant."""
     known = [*(variable_name(key) for key in KEYS), *OTHER_VARIABLES]

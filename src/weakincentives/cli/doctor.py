@@ -34,8 +34,8 @@ from weakincentives.cli.config import (
     load_settings,
     unknown_variables,
     user_file,
+    user_instructions,
 )
-from weakincentives.cli.run.prompt import user_instructions
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
@@ -50,7 +50,7 @@ from weakincentives.extras import (
 from weakincentives.history import is_written
 from weakincentives.posix import exchange, open_directory, temporary_name
 from weakincentives.redaction import redact_url
-from weakincentives.sandbox import ProbeResult, probe_sandboxes
+from weakincentives.sandbox import probe_sandboxes
 
 _DEVELOPER_EXTRAS = frozenset({"all", "bench", "dev", "docs", "run", "suite"})
 _NO_PROVIDER = "no provider is configured"
@@ -186,8 +186,7 @@ def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield _check_space("space for runs", _existing(state_directory()), "XDG_STATE_HOME")
     yield from _check_file_system(workspace)
     yield from map(_check_key, _PROVIDERS_BY_KEY)
-    sandboxes = probe_sandboxes()
-    yield from _check_sandboxes(sandboxes)
+    yield from _check_sandboxes()
     yield from _check_engines()
     yield _check_git()
     yield from _check_settings(workspace, config)
@@ -258,22 +257,21 @@ def _check_packages() -> Iterator[Check]:
             yield Check("extras", extra, "absent", detail, install_command(extra))
 
 
-def _check_sandboxes(results: Sequence[ProbeResult]) -> Iterator[Check]:
-    yield from map(_check_sandbox, results)
-    used = next((each.name for each in results if each.is_available), None)
+def _check_sandboxes() -> Iterator[Check]:
+    used = None
+    for each in probe_sandboxes():
+        kept = ", ".join(name for name, holds in each.promises.items() if holds)
+        broken = f"; not kept: {', '.join(each.broken)}" if each.broken else ""
+        if each.is_available:
+            used = used or each.name
+            yield Check("sandbox", each.name, "ok", f"isolates commands: {kept}{broken}")
+        else:
+            yield Check("sandbox", each.name, "absent", each.problem)
     if used is None:
         detail = "finds none of them, so wink run offers no commands to the model"
         yield Check("sandbox", "auto", "absent", detail)
     else:
         yield Check("sandbox", "auto", "ok", f"uses {used}, and so does wink run by default")
-
-
-def _check_sandbox(result: ProbeResult) -> Check:
-    if not result.is_available:
-        return Check("sandbox", result.name, "absent", result.problem)
-    kept = ", ".join(name for name, holds in result.promises.items() if holds)
-    broken = f"; not kept: {', '.join(result.broken)}" if result.broken else ""
-    return Check("sandbox", result.name, "ok", f"isolates commands: {kept}{broken}")
 
 
 def _check_engines() -> Iterator[Check]:

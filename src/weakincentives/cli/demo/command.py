@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeAlias
@@ -230,56 +230,53 @@ def _create_sandbox(files: HostFilesystem, environment: Mapping[str, str]) -> Sa
     return LocalSandbox(files, env=environment)
 
 
+@dataclass(slots=True)
 class _Story:
     """The steps of the demo, played in a workspace on disk."""
 
-    def __init__(
-        self,
-        files: HostFilesystem,
-        sandbox: Sandbox,
-        dump: Path,
-        view: View,
-        model: ScriptedAdapter,
-    ) -> None:
-        self._files = files
-        self._sandbox = sandbox
-        found = (name for name, kind in ISOLATED.items() if isinstance(sandbox, kind))
-        self._isolation = next(found, None)
-        self._dump = dump
-        self._view = view
-        self._model = model
-        self._progress = Progress()
-        self._session = Session(tags={"session_id": _NAME})
-        self._messages: tuple[Message, ...] = ()
-        self._number = 0
+    files: HostFilesystem
+    sandbox: Sandbox
+    dump: Path
+    view: View
+    model: ScriptedAdapter
+    _progress: Progress = field(default_factory=Progress)
+    _session: Session = field(default_factory=lambda: Session(tags={"session_id": _NAME}))
+    _messages: tuple[Message, ...] = ()
+    _number: int = 0
+
+    @property
+    def _isolation(self) -> str | None:
+        """The name of the sandbox, if it isolates commands."""
+        found = (name for name, kind in ISOLATED.items() if isinstance(self.sandbox, kind))
+        return next(found, None)
 
     def play(self) -> None:
         """Play all steps."""
         self._copy_project()
-        self._dump.mkdir(0o700, parents=True, exist_ok=True)
+        self.dump.mkdir(0o700, parents=True, exist_ok=True)
         with (
             self._create_section() as workspace,
-            SessionRecorder(self._session, self._dump / _TIMELINE, self._files),
+            SessionRecorder(self._session, self.dump / _TIMELINE, self.files),
         ):
             task = MarkdownSection[None](title="Task", template=ATTEMPT.request)
             prompt = Prompt[None](ns="wink", key="demo", name="demo", sections=[task, workspace])
-            before = checkpoint(self._session, self._files, "before the agent")
-            original_hash = tree_hash(self._files)
+            before = checkpoint(self._session, self.files, "before the agent")
+            original_hash = tree_hash(self.files)
             answer = self._play_part(prompt, ATTEMPT)
             self._roll_back(answer, before, original_hash)
             self._play_part(prompt, SECOND_ATTEMPT)
-            fixed_hash = tree_hash(self._files)
+            fixed_hash = tree_hash(self.files)
             self._play_part(prompt, ATTACKS)
             if self._isolation is not None:
                 self._play_part(prompt, ESCAPES)
-            _check_same("Rejected calls changed something", fixed_hash, tree_hash(self._files))
+            _check_same("Rejected calls changed something", fixed_hash, tree_hash(self.files))
             self._compare(before)
             self._save(prompt, fixed_hash)
 
     def _create_section(self) -> FilesystemSection:
-        handlers = shell_handlers(self._sandbox, on_output=self._progress.on_output)
+        handlers = shell_handlers(self.sandbox, on_output=self._progress.on_output)
         return FilesystemSection(
-            filesystem=self._files, session=self._session, extra_handlers=handlers
+            filesystem=self.files, session=self._session, extra_handlers=handlers
         )
 
     def _show(self, title: str, lines: Iterable[str | Text], detail: str = "") -> None:
@@ -291,7 +288,7 @@ class _Story:
             line = Text.assemble(_MARGIN, each)
             line.rstrip()
             head.append("\n").append_text(line)
-        self._view.emit("text", {}, head)
+        self.view.emit("text", {}, head)
 
     def _emit(
         self,
@@ -306,12 +303,12 @@ class _Story:
         title, call = titles
         self._show(title, lines, f"  {call}  {format_duration(seconds * 1000)}")
         timed = {"title": title, "call": call, "seconds": round(seconds, 4)}
-        self._view.emit(name, {**timed, **facts})
+        self.view.emit(name, {**timed, **facts})
 
     def _copy_project(self) -> None:
         started = time.perf_counter()
         mount = HostMount(".", exclude_glob=("*.pyc",))
-        report = self._files.hydrate_from_host(mount, allowed_roots=[PROJECT])
+        report = self.files.hydrate_from_host(mount, allowed_roots=[PROJECT])
         titles = (
             "A project with a bug is copied in",
             "files.hydrate_from_host(mount, allowed_roots=roots)",
@@ -344,13 +341,13 @@ class _Story:
             stack.callback(self._session.bus.subscribe(ModelResponded, begin))
             end = self._session.bus.subscribe(ToolInvoked, lambda event: turns[-1][1].append(event))
             stack.callback(end)
-            stack.enter_context(self._view.observe(self._session, self._progress))
+            stack.enter_context(self.view.observe(self._session, self._progress))
             request = (UserMessage(part.request),) if self._messages else ()
             messages = (*self._messages, *request)
-            response = self._model.evaluate(prompt, session=self._session, messages=messages)
+            response = self.model.evaluate(prompt, session=self._session, messages=messages)
         self._messages = response.messages
-        if not self._view.shows_text:
-            self._view.emit("text", {}, f"  {response.text}")
+        if not self.view.shows_text:
+            self.view.emit("text", {}, f"  {response.text}")
         if len(turns) < len(titles):
             raise StoryError(f"The run ended before step {part.turns[len(turns)].name!r}")
         for turn, (event, calls) in zip(part.turns, turns, strict=True):
@@ -373,14 +370,14 @@ class _Story:
             "exit_codes": [each.command.exit_code for each in calls if each.command is not None],
             "calls": [_describe_call(each) for each in calls],
         }
-        self._view.emit(turn.name, facts)
+        self.view.emit(turn.name, facts)
 
     def _roll_back(self, answer: str, before: Snapshot, original_hash: str) -> None:
-        broken_hash = tree_hash(self._files)
+        broken_hash = tree_hash(self.files)
         started = time.perf_counter()
-        rollback_to(self._session, before, self._files)
+        rollback_to(self._session, before, self.files)
         titles = ("The mistake is rolled back", "rollback_to(session, before, files)")
-        now = tree_hash(self._files)
+        now = tree_hash(self.files)
         _check_same("The mistake was not rolled back", original_hash, now)
         if broken_hash == original_hash:
             raise StoryError("The mistake changed nothing")
@@ -397,7 +394,7 @@ class _Story:
         kept = get_filesystem_snapshot(before)
         if kept is None:
             raise StoryError("The checkpoint has no files")
-        changes = diff(self._files.view(kept), self._files)
+        changes = diff(self.files.view(kept), self.files)
         patch = changes.patch(context=1)
         facts = {"patch": patch, "files": [each.path for each in changes.entries]}
         lines = [Text.from_ansi(each) for each in render_patch([patch.encode()])]
@@ -406,7 +403,7 @@ class _Story:
 
     def _save(self, prompt: Prompt[None], fixed_hash: str) -> None:
         started = time.perf_counter()
-        path = dump_session_tree(self._session, self._dump, prompt.filesystem())
+        path = dump_session_tree(self._session, self.dump, prompt.filesystem())
         if path is None:
             raise StoryError("Nothing was dumped")
         with InMemoryFilesystem() as memory:
@@ -415,7 +412,7 @@ class _Story:
         calls = len(loaded[ToolInvoked].all())
         names = [path.name, path.with_suffix(".fs.zip").name]
         sizes = [f"{name} ({(path.parent / name).stat().st_size:,} bytes)" for name in names]
-        facts = {"directory": str(self._dump), "names": names, "tool_calls": calls}
+        facts = {"directory": str(self.dump), "names": names, "tool_calls": calls}
         lines = (
             " and ".join(sizes),
             f"loaded into memory, with {calls} tool calls: tree {fixed_hash[:_HASH_LENGTH]}  same",
@@ -476,7 +473,9 @@ def _print_footer(console: Console, seconds: float, keep: Path | None) -> None:
 def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
     wink = shlex.quote(_find_program())
     if keep is None:
-        yield "keep the project and the session", f"{wink} demo --keep {_new_name()}"
+        names = ("wink-demo", *(f"wink-demo-{number}" for number in range(2, 100)))
+        new = next((each for each in names if not os.path.lexists(each)), names[0])
+        yield "keep the project and the session", f"{wink} demo --keep {new}"
     else:
         yield (
             "run the tests of the project",
@@ -495,12 +494,6 @@ def _find_program() -> str:
         return "wink"
     here = Path.cwd()
     return str(program.relative_to(here) if program.is_relative_to(here) else program)
-
-
-def _new_name() -> str:
-    """Return the name of a directory that is new here."""
-    names = ("wink-demo", *(f"wink-demo-{number}" for number in range(2, 100)))
-    return next((each for each in names if not os.path.lexists(each)), names[0])
 
 
 def render_svg(console: Console, title: str) -> str:

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,59 +59,45 @@ _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _MAX_NAMED = 5
 
 
+@dataclass(slots=True)
 class Decision:
     """Resolves the changes of one review."""
 
-    def __init__(
-        self,
-        review: Review,
-        *,
-        is_silent: bool = False,
-        is_end: bool = True,
-        can_reply: bool = False,
-        wanted: Action | None = None,
-        is_kept: bool = False,
-    ) -> None:
-        """Decide about `review`.
-
-        Args:
-            review: The changes.
-            is_silent: Print nothing and ask nothing.
-            is_end: Whether this ends a run: the diff is always shown, and a copy without
-                changes is removed.
-            can_reply: Whether the user may tell the model something instead of deciding.
-            wanted: What the user asked for, if `resolve` gets another action.
-            is_kept: Whether a copy without changes is kept too, for what was rolled back in it.
-        """
-        self._review = review
-        self._is_silent = is_silent
-        self._is_end = is_end
-        self._can_reply = can_reply
-        self._wanted = wanted
-        self._is_kept = is_kept
-        self._reply: str | None = None
-        self._choice: Choice | None = None  # of the user; no answer adds to it
-        self._reported: frozenset[Conflict] = frozenset()
-        self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
+    review: Review
+    _: KW_ONLY
+    is_silent: bool = False
+    """Print nothing and ask nothing."""
+    is_end: bool = True
+    """Whether this ends a run: the diff is shown, and a copy without changes is removed."""
+    can_reply: bool = False
+    """Whether the user may tell the model something instead of deciding."""
+    wanted: Action | None = None
+    """What the user asked for, if `resolve` gets another action."""
+    is_kept: bool = False
+    """Whether a copy without changes is kept too, for what was rolled back in it."""
+    _reply: str | None = field(default=None, init=False)
+    _choice: Choice | None = field(default=None, init=False)  # of the user; no answer adds to it
+    _reported: frozenset[Conflict] = field(default=frozenset(), init=False)
+    _facts: dict[str, Any] = field(default_factory=dict[str, Any], init=False)  # that turned up
 
     def resolve(self, action: Action) -> Resolution:
         """Show the changes, ask if need be, and carry out the action."""
-        self._wanted = self._wanted or action
+        self.wanted = self.wanted or action
         blocked = self._recover(action)
         if blocked is not None:
-            return Resolution(blocked, describe_changes(self._review, ()) | self._facts)
+            return Resolution(blocked, describe_changes(self.review, ()) | self._facts)
         with self._show_activity("comparing the files"):
-            is_empty = not self._review.diff
-        if is_empty and not (action.kind == "commit" and self._review.applied):
+            is_empty = not self.review.diff
+        if is_empty and not (action.kind == "commit" and self.review.applied):
             return self._resolve_empty(action)
         conflicts = self._find_conflicts()
-        facts = describe_changes(self._review, conflicts)
-        if not self._is_silent:
-            shows_diff = self._is_end or action.kind == "ask"
+        facts = describe_changes(self.review, conflicts)
+        if not self.is_silent:
+            shows_diff = self.is_end or action.kind == "ask"
             is_printed = action.patch == STANDARD_OUTPUT
             self._show_changes(conflicts, with_diff=shows_diff and not is_printed)
         if action.kind == "ask":
-            outcome = self._ask() if can_ask() and not self._is_silent else self._keep()
+            outcome = self._ask() if can_ask() and not self.is_silent else self._keep()
         else:
             outcome = self._execute(action)
             if outcome == "failed":
@@ -123,21 +110,21 @@ class Decision:
         With "ask" nothing is rolled back, because looking must not change the original.
         """
         try:
-            interrupted = self._review.interrupted
+            interrupted = self.review.interrupted
             if interrupted is None:
                 return None
             self._print(f"wink: {interrupted}.")
             self._facts = {"interrupted": list(interrupted.paths)}
             if action.kind == "ask":
                 return "interrupted"
-            recovered = self._review.recover()
+            recovered = self.review.recover()
         except (FileNotFoundError, NotADirectoryError):
             return None  # the original is gone; an action that needs it reports that
         except (WinkError, OSError) as error:
             self._print_error(error)
             self._facts = {}
             return "failed"
-        original = self._review.copy.original
+        original = self.review.copy.original
         self._print(f"Rolled back {format_count(len(recovered.paths), 'path')} in {original}.")
         if not recovered.kept:
             self._facts = {}
@@ -150,17 +137,17 @@ class Decision:
         paths, hunks = (None, ()) if choice is None else (choice.paths, choice.hunks)
         try:
             with self._show_activity("looking for conflicts"):
-                return self._review.conflicts(paths, hunks=hunks)
+                return self.review.conflicts(paths, hunks=hunks)
         except (FileNotFoundError, NotADirectoryError) as error:
             self._print_error(error)
             return ()
 
     def _resolve_empty(self, action: Action) -> Resolution:
         """End a review without offered changes; withheld changes are not discarded unasked."""
-        facts = describe_changes(self._review, ())
-        self._print(*withheld_lines(self._review))
-        is_empty = all(is_git_index(each.path) for each in self._review.withheld)
-        has_applied = bool(self._review.applied)
+        facts = describe_changes(self.review, ())
+        self._print(*withheld_lines(self.review))
+        is_empty = all(is_git_index(each.path) for each in self.review.withheld)
+        has_applied = bool(self.review.applied)
         if action.kind == "apply" and has_applied:
             self._print(self._nothing_to_apply())
             return Resolution("applied", facts)
@@ -168,29 +155,29 @@ class Decision:
             self._print("All changes were applied.")
         else:
             self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
-        can_reply = self._can_reply and self._is_end and action.kind == "ask"
-        if can_reply and can_ask() and not self._is_silent:
+        can_reply = self.can_reply and self.is_end and action.kind == "ask"
+        if can_reply and can_ask() and not self.is_silent:
             self._reply = self._ask_for_reply()
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
-        is_removed = self._is_end and is_empty and not has_applied and not self._is_kept
+        is_removed = self.is_end and is_empty and not has_applied and not self.is_kept
         if action.kind == "discard":
             self._discard()
         elif is_removed:
             self._remove_unused()
         elif not is_empty:
-            root = display_path(str(self._review.copy.root))
+            root = display_path(str(self.review.copy.root))
             self._print(f"Changes that are not offered stay in {root}.")
             self._print(f"  {self._command('--discard')}  to remove them")
             return Resolution("kept", facts)
         return Resolution("nothing", facts)
 
     def _show_changes(self, conflicts: Sequence[Conflict], *, with_diff: bool) -> None:
-        self._print(str(self._review.diff))
+        self._print(str(self.review.diff))
         # at the end of a run standard output is for the answer, unless a person looks at it
-        if with_diff and (is_terminal(sys.stdout) or not self._is_end):
-            show_diff(self._review.diff)
-        self._print(*withheld_lines(self._review))
+        if with_diff and (is_terminal(sys.stdout) or not self.is_end):
+            show_diff(self.review.diff)
+        self._print(*withheld_lines(self.review))
         self._print_conflicts(conflicts)
 
     def _ask(self) -> Outcome:
@@ -209,9 +196,9 @@ class Decision:
     def _options(self, conflicts: Sequence[Conflict]) -> dict[str, str]:
         """Return the possible answers, and how the question shows each."""
         left = [each for each in conflicts if not each.can_merge]
-        has_repository = is_in_repository(self._review.copy.original)
+        has_repository = is_in_repository(self.review.copy.original)
         chosen = self._part_without(conflicts)
-        applied = self._review.applied and self._choice is not None and not chosen
+        applied = self.review.applied and self._choice is not None and not chosen
         commit = f"[c]ommit{self._scope(conflicts)}" if chosen else ""
         merge = f"[m]erge{'' if self._choice else ' and apply'}{self._scope(left)}"
         patch = f"save{self._scope(())} as [p]atch"
@@ -220,7 +207,7 @@ class Decision:
             "merge": merge if len(left) < len(conflicts) else "",
             "some": "[s]ome of it" if self._choice is None else "[s]ome of it, chosen again",
             "commit": ("[c]ommit what was applied" if applied else commit) * has_repository,
-            "reply": "[r]eply" if self._can_reply else "",
+            "reply": "[r]eply" if self.can_reply else "",
             "patch": "" if self._choice is not None and not self._choice else patch,
             "view": "[v]iew again",
             "keep": "[k]eep for later",
@@ -237,10 +224,10 @@ class Decision:
     def _part_without(self, left: Sequence[Conflict]) -> Choice:
         """Return what the user chose, by default everything, without these conflicts."""
         choice = Choice() if self._choice is None else self._choice
-        return choice.without(self._review.diff.entries, [each.path for each in left])
+        return choice.without(self.review.diff.entries, [each.path for each in left])
 
     def _execute_answer(self, answer: str, conflicts: Sequence[Conflict]) -> Outcome | None:
-        if self._can_reply and len(answer.split()) > 1:  # only a person writes several words
+        if self.can_reply and len(answer.split()) > 1:  # only a person writes several words
             self._reply = answer
             return "reply"
         options = self._options(conflicts)
@@ -249,7 +236,7 @@ class Decision:
         if command is not None:
             return self._commands(conflicts)[command]()
         letters = [each[0] for each in options]
-        reply = ", or your reply in several words" if self._can_reply else ""
+        reply = ", or your reply in several words" if self.can_reply else ""
         self._print(f"Please answer {', '.join(letters[:-1])} or {letters[-1]}{reply}.")
         return None
 
@@ -262,7 +249,7 @@ class Decision:
             "some": self._choose_some,
             "commit": lambda: self._commit_chosen(conflicts),
             "patch": self._ask_for_patch,
-            "view": lambda: show_diff(self._review.diff),
+            "view": lambda: show_diff(self.review.diff),
             "keep": self._keep,
             "discard": lambda: self._execute(Action("discard")),
             "reply": self._read_reply,
@@ -281,7 +268,7 @@ class Decision:
 
         With a conflict in it nothing is applied yet, and the choice stays.
         """
-        choice = ask_for_choice(self._review, self._find_conflicts())
+        choice = ask_for_choice(self.review, self._find_conflicts())
         self._choice = self._choice if choice is None else choice
         if not choice:
             self._print("Nothing was chosen.")
@@ -300,7 +287,7 @@ class Decision:
         if self._choice is None or outcome != "applied-partly":
             return outcome
         self._choice = self._choice.only([each.path for each in left])
-        self._print(f"To decide:\n{self._review.diff}")
+        self._print(f"To decide:\n{self.review.diff}")
         return None
 
     def _commit_chosen(self, left: Sequence[Conflict]) -> Outcome | None:
@@ -328,7 +315,7 @@ class Decision:
         """
         try:
             if choice is None:
-                choice = select_paths(self._review, action.only, action.skip)
+                choice = select_paths(self.review, action.only, action.skip)
             return self._carry_out(action, choice, is_final=is_final)
         except ConflictError as error:
             self._print_conflicts([each for each in error.conflicts if each not in self._reported])
@@ -369,16 +356,16 @@ class Decision:
             return "conflict"
         paths = None if choice.paths is None else list(choice.paths)
         with self._show_activity("applying the changes"):
-            applied = self._review.apply(paths, hunks=choice.hunks, merge=merge)
+            applied = self.review.apply(paths, hunks=choice.hunks, merge=merge)
         self._print_apply_result(applied)
         return self._finish_apply("applied", "applied-partly", is_final=is_final)
 
     def _finish_apply(self, done: Outcome, partly: Outcome, *, is_final: bool = True) -> Outcome:
         """Return the outcome of an apply, after the message about what is left."""
-        if not self._review.diff:
+        if not self.review.diff:
             return done
         if is_final:
-            files = [each for each in self._review.diff.entries if not each.is_directory]
+            files = [each for each in self.review.diff.entries if not each.is_directory]
             names = ", ".join(display_path(each.path) for each in files[:_MAX_NAMED])
             more = ", ..." if len(files) > _MAX_NAMED else ""
             self._keep(f"The rest is kept: {names}{more}.")
@@ -386,10 +373,10 @@ class Decision:
 
     def _commit(self, choice: Choice, *, merge: bool) -> Outcome:
         """Apply changes and commit them on the current branch."""
-        message = commit_message(self._review)
+        message = commit_message(self.review)
         with self._show_activity("committing the changes"):
             made = commit_changes(
-                self._review, message, paths=choice.paths, hunks=choice.hunks, merge=merge
+                self.review, message, paths=choice.paths, hunks=choice.hunks, merge=merge
             )
         if made.applied is not None:
             self._print_apply_result(made.applied)
@@ -399,13 +386,13 @@ class Decision:
     def _commit_to_branch(self, name: str | None, choice: Choice) -> Outcome:
         """Commit changes on a new branch; the copy is removed if the branch has everything."""
         assert name is not None
-        message = commit_message(self._review)
-        made = commit_to_branch(self._review, name, message, paths=choice.paths, hunks=choice.hunks)
+        message = commit_message(self.review)
+        made = commit_to_branch(self.review, name, message, paths=choice.paths, hunks=choice.hunks)
         self._print_commit(made, is_new_branch=True)
         if not made.commit:
-            self._wanted = None  # it would be the same again
+            self.wanted = None  # it would be the same again
             return self._keep()
-        if made.left_out or choice.paths is not None or self._review.applied:
+        if made.left_out or choice.paths is not None or self.review.applied:
             self._keep("The copy is kept.")
             return "branched-partly"
         self._remove_unused()
@@ -419,7 +406,7 @@ class Decision:
         self._facts["applied"] = list(applied.paths)
         self._facts["merged"] = list(applied.merged)
         if applied.paths:
-            original = display_path(str(self._review.copy.original))
+            original = display_path(str(self.review.copy.original))
             self._print(f"Applied to {original}: {describe_applied(applied)}.")
         else:
             self._print(self._nothing_to_apply())
@@ -428,21 +415,21 @@ class Decision:
         self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
 
     def _nothing_to_apply(self) -> str:
-        original = display_path(str(self._review.copy.original))
+        original = display_path(str(self.review.copy.original))
         return f"Nothing to apply: {original} already has all the changes."
 
     def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
         if patch == STANDARD_OUTPUT:
-            print_patch(self._review, choice)
+            print_patch(self.review, choice)
         else:
             with self._show_activity("writing the patch"):
-                command = write_patch(self._review, patch, choice)
+                command = write_patch(self.review, patch, choice)
             self._print(f"Patch saved; to apply it: {command}")
         if choice.paths is not None:
             self._keep("The copy is kept, because the patch has only a part of the changes.")
             return "patched-partly"
-        omitted = list(omission_lines(self._review))
+        omitted = list(omission_lines(self.review))
         if not omitted:
             self._remove_unused()
             return "patched"
@@ -452,7 +439,7 @@ class Decision:
 
     def _discard(self, *, if_unused: bool = False) -> None:
         with self._show_activity("removing the working copy"):
-            self._review.discard(if_unused=if_unused)
+            self.review.discard(if_unused=if_unused)
 
     def _remove_unused(self) -> None:
         """Remove a copy that is no longer needed, unless somebody works in it."""
@@ -463,20 +450,20 @@ class Decision:
             self._print(f"  {self._command('--discard')}  to remove it")
 
     def _show_activity(self, activity: str) -> AbstractContextManager[None]:
-        return show_activity(activity, is_hidden=self._is_silent)
+        return show_activity(activity, is_hidden=self.is_silent)
 
     def _untouched_note(self) -> str:
         """Return what is certain about the original: right after a run it is unchanged."""
-        if self._review.applied:
+        if self.review.applied:
             return "; what was applied stays"
-        return "; the original is unchanged" if self._is_end else ""
+        return "; the original is unchanged" if self.is_end else ""
 
     def _keep(self, sentence: str | None = None) -> Outcome:
         again: dict[str, str] = {}
         if sentence is None:
-            if self._wanted is not None and self._wanted.kind in _COMMITS:
-                again[self._wanted.options] = "to commit them"
-            root = display_path(str(self._review.copy.root))
+            if self.wanted is not None and self.wanted.kind in _COMMITS:
+                again[self.wanted.options] = "to commit them"
+            root = display_path(str(self.review.copy.root))
             sentence = f"The changes are kept in {root}{self._untouched_note()}."
         self._print(sentence)
         self._print_commands(
@@ -491,14 +478,14 @@ class Decision:
 
     def _print_conflict_commands(self, conflicts: Sequence[Conflict], action: Action) -> None:
         """Print what can be done about conflicts."""
-        self._print(*comparison_lines(self._review, conflicts))
-        self._print_commands(conflict_commands(self._review, conflicts, action.kind))
+        self._print(*comparison_lines(self.review, conflicts))
+        self._print_commands(conflict_commands(self.review, conflicts, action.kind))
 
     def _print_commands(self, commands: dict[str, str]) -> None:
         self._print(*(f"  {self._command(option)}  {use}" for option, use in commands.items()))
 
     def _command(self, option: str) -> str:
-        return f"wink review {shlex.quote(place_id(self._review.copy.place))} {option}"
+        return f"wink review {shlex.quote(place_id(self.review.copy.place))} {option}"
 
     def _print_conflicts(self, conflicts: Sequence[Conflict]) -> None:
         self._reported |= frozenset(conflicts)
@@ -518,6 +505,6 @@ class Decision:
         self._print(*(f"kept: {note}" for note in getattr(error, "__notes__", ())))
 
     def _print(self, *lines: str) -> None:
-        if not self._is_silent:
+        if not self.is_silent:
             for line in lines:
                 echo(line)

@@ -7,9 +7,9 @@ happens. What the rollback of a command displaced is kept, because it may be a s
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weakincentives.adapters import (
     CancellationToken,
@@ -24,8 +24,8 @@ from weakincentives.cli.digest import open_cache
 from weakincentives.cli.run.options import SHELL_LIMITS, JobOptions, Start, add_attachments
 from weakincentives.cli.run.prompt import prepare_prompt
 from weakincentives.cli.run.result import (
+    HostTraffic,
     IncompleteAnswerError,
-    JobResult,
     TestCommand,
     TestRun,
     TestsFailedError,
@@ -85,36 +85,67 @@ _ADVICE: Mapping[type[BaseException], str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended; `error` says why there is no answer."""
+
+    status: Literal["done", "failed", "cancelled"]
+    answer: str
+    error: str | None
+    advice: str | None
+    signal: int | None
+    steps: int
+    tool_calls: int
+    usage: TokenUsage
+    seconds: float
+    session_id: str
+    cost: float | None = None
+    """In US dollars; None if a price is unknown."""
+    messages: tuple[Message, ...] = ()
+    """The conversation so far, without the system message."""
+    digest_tokens: int | None = None
+    """The size of the digest in the prompt, if it has one."""
+    tests: tuple[TestRun, ...] = ()
+    """The runs of the user's test command, in order."""
+    traffic: tuple[HostTraffic, ...] = ()
+    stopped: tuple[str, ...] = ()
+    """Commands that still ran in the background at the end, and were stopped."""
+    dump: Path | None = None
+    dump_error: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Derived files and directories that are neither dumped nor recorded."""
+    timeline: Path | None = None
+    timeline_error: str | None = None
+    """Why the timeline is missing or incomplete."""
+    last_step: int | None = None
+    """The last step in the timeline."""
+    displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """The paths that the rollback of a command displaced, by the step of its call."""
+    saved: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """The paths that the user saved and a call replaced, by the step of the call."""
+
+
+@dataclass(slots=True)
 class Job:
     """A model at work on the files of a working copy, from the messages to a result."""
 
-    def __init__(
-        self,
-        options: JobOptions,
-        start: Start,
-        adapter: ProviderAdapter,
-        *,
-        view: View,
-        cancellation: CancellationToken,
-    ) -> None:
-        """Work in the copy of `start`; `cancellation` and Ctrl-C end the run."""
-        self._options = options
-        self._start = start
-        self._copy = start.copy
-        self._session = start.session
-        self._adapter = adapter
-        self._view = view
-        self._cancellation = cancellation
-        self._progress = Progress(
-            options.max_tokens,
-            options.seconds,
-            adapter.price,
-            is_offline=options.sandbox.is_offline,
-        )
+    options: JobOptions
+    start: Start
+    adapter: ProviderAdapter
+    view: View
+    cancellation: CancellationToken
+    """Ends the run, as Ctrl-C does."""
+    _progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with a progress in which nothing has happened."""
+        limits, price = self.options, self.adapter.price
+        self._progress = Progress(limits.max_tokens, limits.seconds, price)
+        self._progress.is_offline = limits.sandbox.is_offline
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
-        options, copy = self._options, self._copy
+        options, copy = self.options, self.start.copy
         with ExitStack() as stack:
             files = stack.enter_context(
                 # no other process of ours changes the copy
@@ -123,17 +154,17 @@ class Job:
             left_out = None if options.dump_all else ReproducibleFiles(files)
             cache = open_cache(copy.original, os.environ)
             handlers: dict[type[Any], Handler] = {**repo_map_handlers(cache)}
-            with self._view.show_activity(lambda: "preparing the workspace"):
+            with self.view.show_activity(lambda: "preparing the workspace"):
                 sandbox = self._open_sandbox(files, handlers, stack)
                 section = self._create_section(files, handlers, stack)
             prompt, digest_tokens = prepare_prompt(
-                section, files, self._start, options, cache, self._view
+                section, files, self.start, options, cache, self.view
             )
             with self._record(files, left_out) as facts:
                 result = self._evaluate(prompt, sandbox)
                 if sandbox is not None:
                     stopped = stop_processes(sandbox)  # first, since it ends connections
-                    traffic = count_traffic(self._session[NetworkConnection].all())
+                    traffic = count_traffic(self.start.session[NetworkConnection].all())
                     facts.update(stopped=stopped, traffic=tuple(traffic))
             names = () if left_out is None else tuple(left_out.paths)
             result = replace(result, digest_tokens=digest_tokens, left_out=names, **facts)
@@ -150,9 +181,9 @@ class Job:
         facts: dict[str, Any] = {}
         recorder = None
         with ExitStack() as stack:
-            if self._options.steps is not None:
+            if self.options.steps is not None:
                 try:
-                    recorder = self._start_recording(self._options.steps, files, left_out)
+                    recorder = self._start_recording(self.options.steps, files, left_out)
                     stack.callback(recorder.close)
                     facts["displaced"] = self._note_displaced(recorder, files, stack)
                 except (WinkError, OSError, ValueError) as error:
@@ -187,21 +218,21 @@ class Job:
                 paths = changed_paths(files.view(before), files.view(now))
                 if paths:
                     found[recorder.last] = paths
-                    known = read_record(self._copy.place).displaced
+                    known = read_record(self.start.copy.place).displaced
                     displaced = {**known, recorder.last: (before, now)}
-                    update_run(self._copy.place, displaced=displaced)
+                    update_run(self.start.copy.place, displaced=displaced)
             rollbacks.clear()
 
-        stack.callback(self._session.bus.subscribe(RollbackResult, add))
-        stack.callback(self._session.bus.subscribe(ToolInvoked, note))
+        stack.callback(self.start.session.bus.subscribe(RollbackResult, add))
+        stack.callback(self.start.session.bus.subscribe(ToolInvoked, note))
         return found
 
     def _start_recording(
         self, path: Path, files: HostFilesystem, left_out: ReproducibleFiles | None
     ) -> SessionRecorder:
-        start = self._start
+        start = self.start
         return SessionRecorder(
-            self._session,
+            self.start.session,
             path,
             files,
             title=start.title,
@@ -214,20 +245,20 @@ class Job:
             },
             leave_out=left_out,
             # nobody has changed a new copy; one of an earlier run is compared with its timeline
-            base=self._copy.base if start.is_new else None,
+            base=self.start.copy.base if start.is_new else None,
             wait=False,  # the model can be asked meanwhile
         )
 
     def _describe_run(self) -> dict[str, object]:
         """Return what is needed to continue the run later."""
-        options = self._options
+        options = self.options
         return {
             "task": options.task,
-            "instruction": self._start.instruction,
-            "workspace": str(self._copy.original),
-            "copy": copy_name(self._copy.place),
-            "exclude": list(self._copy.exclude),
-            "model": f"{self._adapter.name}:{self._adapter.model}",
+            "instruction": self.start.instruction,
+            "workspace": str(self.start.copy.original),
+            "copy": copy_name(self.start.copy.place),
+            "exclude": list(self.start.copy.exclude),
+            "model": f"{self.adapter.name}:{self.adapter.model}",
             **pick(options, "dialect", "max_tokens", "digest"),
             **pick(options.model_options, "max_steps", "temperature", "effort", "context_window"),
             "sandbox": options.sandbox.name,
@@ -243,25 +274,25 @@ class Job:
         self, files: HostFilesystem, handlers: dict[type[Any], Handler], stack: ExitStack
     ) -> ShellSandbox | None:
         """Return the sandbox of the commands, and add their handlers."""
-        name, hosts = self._options.sandbox.name, self._options.sandbox.hosts
+        name, hosts = self.options.sandbox.name, self.options.sandbox.hosts
         if name is None:
             return None
         if hosts:
             reducers = {NetworkConnection: append_all}
-            self._session.install(NetworkConnection, reducers=reducers, log=True)
+            self.start.session.install(NetworkConnection, reducers=reducers, log=True)
         sandbox = stack.enter_context(
             create_sandbox(
                 name,
                 files,
-                env=self._options.env,
-                original=self._copy.original,
+                env=self.options.env,
+                original=self.start.copy.original,
                 allow_hosts=hosts,
-                on_connection=self._session.dispatch,
+                on_connection=self.start.session.dispatch,
             )
         )
         # cancellation must not wait for a long-running command
-        stack.callback(self._cancellation.subscribe(sandbox.close))
-        seconds = self._options.command_seconds
+        stack.callback(self.cancellation.subscribe(sandbox.close))
+        seconds = self.options.command_seconds
         limits = replace(SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
         on_output = self._progress.on_output
         handlers.update(shell_handlers(sandbox, limits=limits, on_output=on_output))
@@ -270,14 +301,14 @@ class Job:
     def _create_section(
         self, files: HostFilesystem, handlers: dict[type[Any], Handler], stack: ExitStack
     ) -> FilesystemSection:
-        if self._options.engine is not None:
-            engine = create_engine(self._options.engine)
+        if self.options.engine is not None:
+            engine = create_engine(self.options.engine)
             stack.callback(engine.close)
             handlers.update(evaluation_handlers(engine))
         section = FilesystemSection(
             filesystem=files,
-            session=self._session,
-            dialect=self._options.dialect,
+            session=self.start.session,
+            dialect=self.options.dialect,
             ascii_paths=False,
             extra_handlers=handlers,
             projected_files="changed",  # of a project that may be large, the model changes little
@@ -292,14 +323,14 @@ class Job:
         response: PromptResponse[Any] | None = None
         tests: list[TestRun] = []
         with (
-            cancel_on_signals(self._cancellation.cancel) as signals,
-            self._view.observe(self._session, progress),
+            cancel_on_signals(self.cancellation.cancel) as signals,
+            self.view.observe(self.start.session, progress),
         ):
             try:
                 response = self._work(prompt, sandbox, tests)
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)
-        is_cancelled = self._cancellation.is_cancelled and error is not None
+        is_cancelled = self.cancellation.is_cancelled and error is not None
         return JobResult(
             status="done" if error is None else "cancelled" if is_cancelled else "failed",
             answer="" if response is None else response.text,
@@ -310,8 +341,8 @@ class Job:
             tool_calls=0 if response is None else len(response.tool_results),
             usage=TokenUsage() if response is None else response.usage,
             seconds=progress.elapsed(),
-            cost=None if self._adapter.price is None else progress.cost,
-            session_id=str(self._session.session_id),
+            cost=None if self.adapter.price is None else progress.cost,
+            session_id=str(self.start.session.session_id),
             messages=tuple(self._messages()) if response is None else response.messages,
             tests=tuple(tests),
         )
@@ -320,19 +351,19 @@ class Job:
         self, prompt: Prompt[None], sandbox: ShellSandbox | None, tests: list[TestRun]
     ) -> PromptResponse[Any]:
         """Let the model work until it answers and the tests pass; limits are for all rounds."""
-        options = self._options
+        options = self.options
         deadline = None if options.seconds is None else Deadline.after(options.seconds)
         tracker = BudgetTracker(Budget(max_total_tokens=options.max_tokens))
 
         def ask(messages: Sequence[Message], max_steps: int) -> PromptResponse[Any]:
-            response = self._adapter.evaluate(
+            response = self.adapter.evaluate(
                 prompt,
-                session=self._session,
+                session=self.start.session,
                 messages=messages,
                 deadline=deadline,
                 budget_tracker=tracker,
-                on_text=self._view.on_text(),
-                cancellation=self._cancellation,
+                on_text=self.view.on_text(),
+                cancellation=self.cancellation,
                 options=replace(options.model_options, max_steps=max_steps),
             )
             return check_answer(response)
@@ -340,8 +371,8 @@ class Job:
         def run_tests(test: TestCommand) -> TestRun:
             found = self._run_tests(test, sandbox, deadline)
             tests.append(found)
-            self._session.bus.publish(found.event)
-            show_test(self._view, found, len(tests) - 1)
+            self.start.session.bus.publish(found.event)
+            show_test(self.view, found, len(tests) - 1)
             return found
 
         return ask_until_tests_pass(
@@ -355,7 +386,7 @@ class Job:
     def _run_tests(
         self, test: TestCommand, sandbox: ShellSandbox | None, deadline: Deadline | None
     ) -> TestRun:
-        seconds = self._options.command_seconds
+        seconds = self.options.command_seconds
         if deadline is not None:
             deadline.check("Test command")
             seconds = min(seconds, deadline.remaining().total_seconds())
@@ -365,28 +396,28 @@ class Job:
         try:
             return test.run(sandbox, seconds, self._progress.on_output)
         finally:  # it is the cancellation that closes the sandbox
-            self._cancellation.check("Test command")
+            self.cancellation.check("Test command")
 
     def _messages(self) -> Sequence[Message]:
-        messages = self._start.messages
+        messages = self.start.messages
         if messages is None:
-            messages = (UserMessage(self._options.task),)
-        return add_attachments(messages, self._options.attachments)
+            messages = (UserMessage(self.options.task),)
+        return add_attachments(messages, self.options.attachments)
 
     def _dump(
         self, result: JobResult, files: HostFilesystem, left_out: ReproducibleFiles | None
     ) -> JobResult:
         """Write the dump; if that fails, the user must not lose the changes."""
-        directory = self._options.dump
+        directory = self.options.dump
         if directory is None:
             return result
         try:
-            with self._view.show_activity(lambda: "writing the dump"):
+            with self.view.show_activity(lambda: "writing the dump"):
                 files.invalidate()  # a person may have edited the copy
                 # a snapshot also has the files that their owner cannot read
                 now = files.view(files.snapshot(tag="dumped state"))
                 state = now if left_out is None else SourceFilesystem(now, left_out)
-                return replace(result, dump=dump_session_tree(self._session, directory, state))
+                return replace(result, dump=dump_session_tree(self.start.session, directory, state))
         except (WinkError, OSError, ValueError) as error:
             return replace(result, dump_error=_describe(error))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weakincentives.cli.config import user_file
+from weakincentives.cli.config import user_instructions
 from weakincentives.cli.digest import describe_progress
 from weakincentives.cli.run.options import JobOptions, RunSandbox, Start
 from weakincentives.cli.run.view import View
@@ -43,7 +43,7 @@ from weakincentives.contrib.tools import (
 )
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem, FilesystemSnapshot, HostFilesystem, time_limit
-from weakincentives.posix import display_path, read_regular
+from weakincentives.posix import display_paths, read_regular
 from weakincentives.prompt import (
     DIGEST_KEY,
     MarkdownSection,
@@ -131,10 +131,9 @@ def _role_paragraphs(sandbox: RunSandbox) -> Iterator[str]:
     yield _END
 
 
-USER_FILE_NAME = "AGENTS.md"
-"""The name of the user's own instructions, beside the user's `wink.toml`."""
 _MAX_BYTES = 256 * 1024
 _PART_OF_LIMIT = 10  # one part in so many of the run's tokens
+_MAX_SHOWN = 5
 
 
 def _prepare_instructions(
@@ -154,12 +153,6 @@ def _prepare_instructions(
     if user is not None or found:
         _show_instructions(found, user, view)
     return ProjectInstructionsSection(found, user=user)
-
-
-def user_instructions(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's own instructions, whether or not it exists."""
-    beside = user_file(environment)
-    return None if beside is None else beside.with_name(USER_FILE_NAME)
 
 
 def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionFile | None:
@@ -185,19 +178,13 @@ def _show_instructions(
         "named": [each.path for each in found.named],
         "tokens": sum(each.tokens for each in files),
     }
-    quoted = [f"{display_path(each.path)} {_describe(each)}" for each in files]
-    named = [f"{display_path(each.path)} by name" for each in found.named]
-    view.emit("instructions", facts, escape_controls(f"instructions: {_join([*quoted, *named])}"))
-
-
-def _describe(file: InstructionFile) -> str:
-    cut = f", {file.omitted_lines:,} lines left out" if file.omitted_lines else ""
-    return f"({format_count(file.tokens, 'token')}{cut})"
-
-
-def _join(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    names: list[str] = []
+    for each in files:
+        cut = f", {each.omitted_lines:,} lines left out" if each.omitted_lines else ""
+        names.append(f"{each.path} ({format_count(each.tokens, 'token')}{cut})")
+    names += [f"{each.path} by name" for each in found.named]
+    text = f"instructions: {display_paths(names, _MAX_SHOWN)}"
+    view.emit("instructions", facts, escape_controls(text))
 
 
 _MAX_SECONDS = 60.0

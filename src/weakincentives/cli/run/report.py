@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from weakincentives.cli.run.action import (
 )
 from weakincentives.cli.run.changes import show_diff
 from weakincentives.cli.run.decision import Decision
+from weakincentives.cli.run.job import JobResult
 from weakincentives.cli.run.options import JobOptions
-from weakincentives.cli.run.result import JobResult, describe_traffic
+from weakincentives.cli.run.result import describe_traffic
 from weakincentives.cli.run.view import View, describe_usage, format_tokens
 from weakincentives.cli.runs import note_changes, place_id
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
@@ -91,7 +92,10 @@ def _start_lines(copy: WorkingCopy, options: JobOptions) -> Iterator[str]:
     if str(options.sandbox):
         yield str(options.sandbox)
     if options.env and options.sandbox.name is not None:
-        yield _describe_variables(sorted(options.env))
+        names = sorted(options.env)
+        secrets = ", ".join(name for name in names if _SECRET_NAME.search(name))
+        warning = f" {secrets}: what it runs can use this secret." if secrets else ""
+        yield f"The model's commands can read {', '.join(names)} (--env).{warning}"
     if options.engine is not None:
         yield f"The model can evaluate Python code, with the engine {options.engine}."
     yield from (f"  attached: {display_path(each.name)}" for each in options.attachments)
@@ -104,12 +108,6 @@ def _start_lines(copy: WorkingCopy, options: JobOptions) -> Iterator[str]:
     if copy.external_links and options.sandbox.name == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
         yield f"  links to outside the copy: {display_paths(copy.external_links, _MAX_NAMES)}"
-
-
-def _describe_variables(names: Sequence[str]) -> str:
-    secrets = [name for name in names if _SECRET_NAME.search(name)]
-    warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
-    return f"The model's commands can read {', '.join(names)} (--env).{warning}"
 
 
 def copy_warnings(copy: WorkingCopy, sandbox: str | None) -> Iterator[str]:
@@ -160,14 +158,14 @@ class Ending:
     """The files that the user has seen."""
 
 
+@dataclass(frozen=True, slots=True)
 class Report:
     """The end of a run: prints its result and resolves its changes."""
 
-    def __init__(self, view: View, copy: WorkingCopy, *, is_silent: bool) -> None:
-        """Report on a run in `copy`; `is_silent` prints no text."""
-        self._view = view
-        self._copy = copy
-        self._is_silent = is_silent
+    view: View
+    copy: WorkingCopy
+    is_silent: bool
+    """Whether no text is printed."""
 
     def finish(
         self, result: JobResult, action: Action, since: FilesystemSnapshot | None = None
@@ -177,17 +175,17 @@ class Report:
         `since` are the files when this round began; None in the first.
         """
         self._print_result(result, action)
-        with Review(self._copy) as review:
-            with self._view.show_activity(lambda: "comparing the files"):
+        with Review(self.copy) as review:
+            with self.view.show_activity(lambda: "comparing the files"):
                 note_changes(review)
                 has_changes = bool(review.diff)
             self._print_failure(result, action, has_changes=has_changes)
             wanted, action = action, self._choose_action(result, action)
-            if since is not None and not self._is_silent and can_ask():
+            if since is not None and not self.is_silent and can_ask():
                 self._show_round(review, since)
             decision = Decision(
                 review,
-                is_silent=self._is_silent,
+                is_silent=self.is_silent,
                 # a run that failed before it changed anything is not worth a question
                 can_reply=result.status != "failed" or has_changes,
                 wanted=wanted,
@@ -199,7 +197,7 @@ class Report:
         if result.status != "done":
             code = EXIT_FAILED if result.signal is None else EXIT_SIGNAL_BASE + result.signal
         if resolution.reply is None:
-            self._view.emit("finished", self._describe(result, resolution, action, code))
+            self.view.emit("finished", self._describe(result, resolution, action, code))
         return Ending(code, resolution.reply, state)
 
     def _choose_action(self, result: JobResult, action: Action) -> Action:
@@ -224,7 +222,7 @@ class Report:
             self._print("All changes:")
 
     def _print_result(self, result: JobResult, action: Action) -> None:
-        if result.answer.strip() and not self._is_silent:
+        if result.answer.strip() and not self.is_silent:
             self._print_answer(result, action)
         self._print(wrap_words(" · ".join(self._summarize(result))))
         for line in self._file_lines(result):
@@ -241,7 +239,7 @@ class Report:
         if result.traffic:
             yield describe_traffic(result.traffic)
         if result.timeline is not None:
-            yield f"wink log, debug or resume {shlex.quote(place_id(self._copy.place))}"
+            yield f"wink log, debug or resume {shlex.quote(place_id(self.copy.place))}"
 
     def _print_failure(self, result: JobResult, action: Action, *, has_changes: bool) -> None:
         if result.status == "cancelled":
@@ -254,11 +252,11 @@ class Report:
 
     def _print_answer(self, result: JobResult, action: Action) -> None:
         """Print the answer on standard output, unless it was seen on this terminal."""
-        if self._view.shows_text and is_terminal(sys.stdout):
+        if self.view.shows_text and is_terminal(sys.stdout):
             self._print("")
         elif result.status == "done" and action.patch != STANDARD_OUTPUT:
             print_answer(result.answer.strip())
-        elif not self._view.shows_text:
+        elif not self.view.shows_text:
             self._print(f"\n{result.answer.strip()}\n")
 
     def _file_lines(self, result: JobResult) -> Iterator[str]:
@@ -274,7 +272,7 @@ class Report:
         if result.left_out and result.dump is not None:
             names = display_paths(sorted(result.left_out), _MAX_LEFT_OUT)
             yield f"  skipped (reproducible): {names} (--dump-all)"
-        name = shlex.quote(place_id(self._copy.place))
+        name = shlex.quote(place_id(self.copy.place))
         facts = ("Rolled back with the command of", "Saved by you, and replaced in")
         for fact, found in zip(facts, (result.displaced, result.saved), strict=True):
             for step, paths in found.items():
@@ -301,14 +299,14 @@ class Report:
                 for name, found in (("displaced", result.displaced), ("saved", result.saved))
             },
             "timeline": result.timeline,
-            "workspace": str(self._copy.original),
-            "copy": None if resolution.outcome in _COPY_REMOVED else str(self._copy.place),
+            "workspace": str(self.copy.original),
+            "copy": None if resolution.outcome in _COPY_REMOVED else str(self.copy.place),
             "patch": str(action.patch) if resolution.outcome in _PATCHED else None,
             **resolution.facts,
         }
 
     def _print(self, text: str) -> None:
-        if not self._is_silent:
+        if not self.is_silent:
             echo(text)
 
 

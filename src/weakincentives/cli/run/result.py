@@ -1,10 +1,9 @@
-"""How a round ended: its answer, if it is whole; what the tests say; and the network traffic."""
+"""What a run is judged by: a whole answer, the user's tests, and its network traffic."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from weakincentives.adapters import (
     Message,
@@ -21,7 +20,7 @@ from weakincentives.cli.units import format_count, pick
 from weakincentives.contrib.tools.shell import ShellLimits
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_paths
-from weakincentives.runtime import CommandOutcome, TokenUsage
+from weakincentives.runtime import CommandOutcome
 from weakincentives.runtime.timeline import record_as
 from weakincentives.sandbox import ExecResult, NetworkConnection, Sandbox
 from weakincentives.sandbox.allowlist import format_rule
@@ -267,43 +266,3 @@ def describe_traffic(traffic: Sequence[HostTraffic]) -> str:
 def describe_host(host: str, port: int) -> str:
     """Return a host as a rule would name it."""
     return format_rule(host, port) if host else "an invalid request"
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """How a run ended; `error` says why there is no answer."""
-
-    status: Literal["done", "failed", "cancelled"]
-    answer: str
-    error: str | None
-    advice: str | None
-    signal: int | None
-    steps: int
-    tool_calls: int
-    usage: TokenUsage
-    seconds: float
-    session_id: str
-    cost: float | None = None
-    """In US dollars; None if a price is unknown."""
-    messages: tuple[Message, ...] = ()
-    """The conversation so far, without the system message."""
-    digest_tokens: int | None = None
-    """The size of the digest in the prompt, if it has one."""
-    tests: tuple[TestRun, ...] = ()
-    """The runs of the user's test command, in order."""
-    traffic: tuple[HostTraffic, ...] = ()
-    stopped: tuple[str, ...] = ()
-    """Commands that still ran in the background at the end, and were stopped."""
-    dump: Path | None = None
-    dump_error: str | None = None
-    left_out: tuple[str, ...] = ()
-    """Derived files and directories that are neither dumped nor recorded."""
-    timeline: Path | None = None
-    timeline_error: str | None = None
-    """Why the timeline is missing or incomplete."""
-    last_step: int | None = None
-    """The last step in the timeline."""
-    displaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-    """The paths that the rollback of a command displaced, by the step of its call."""
-    saved: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-    """The paths that the user saved and a call replaced, by the step of the call."""

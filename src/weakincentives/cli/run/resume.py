@@ -99,9 +99,12 @@ class EarlierRun:
         )
         lost = timeline.find_lost(self.step)
         if lost is not None:
+            parent, name = timeline.step(lost).parent, shlex.quote(run.name)
+            again = f"wink resume {name} --at {parent} goes on before that; " if parent else ""
             raise click.ClickException(
                 f"Step {self.step} cannot be continued: its conversation is not known, because step"
-                f" {lost} is damaged and lost. {_offer_earlier(run, timeline, lost)}"
+                f" {lost} is damaged and lost. {again}wink review {name} shows what it has changed"
+                " so far"
             )
         self.details: Mapping[str, Any] = _recorded_details(timeline, self.step)
 
@@ -354,13 +357,6 @@ def _wait_until_ended(run: runs.RunFiles, timeline: Timeline) -> None:
                 f"The run {run.name} is still running; continue it when it has ended"
             )
         time.sleep(_INTERVAL)
-
-
-def _offer_earlier(run: runs.RunFiles, timeline: Timeline, lost: int) -> str:
-    """Return what can be done with a run that has lost a step."""
-    parent, name = timeline.step(lost).parent, shlex.quote(run.name)
-    again = "" if parent is None else f"wink resume {name} --at {parent} goes on before that; "
-    return f"{again}wink review {name} shows what it has changed so far"
 
 
 def _recorded_details(timeline: Timeline, at: int) -> Mapping[str, Any]:

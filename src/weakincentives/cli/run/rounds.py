@@ -19,7 +19,7 @@ from weakincentives.cli import runs
 from weakincentives.cli.answers import disable_echo
 from weakincentives.cli.config import ConfigError, Settings, load_settings
 from weakincentives.cli.run.action import Action, RunRequest
-from weakincentives.cli.run.job import Job
+from weakincentives.cli.run.job import Job, JobResult
 from weakincentives.cli.run.model import choose_dialect, load_model
 from weakincentives.cli.run.options import (
     STANDARD_INPUT,
@@ -31,7 +31,6 @@ from weakincentives.cli.run.options import (
     resolve_options,
 )
 from weakincentives.cli.run.report import Ending, Report, print_start
-from weakincentives.cli.run.result import JobResult
 from weakincentives.cli.run.resume import EarlierRun
 from weakincentives.cli.run.view import JsonView, LinesView, View
 from weakincentives.cli.run.workspace import (
@@ -46,7 +45,7 @@ from weakincentives.contrib.review.commit import require_repository
 from weakincentives.contrib.review.records import open_files
 from weakincentives.runtime.session import Session
 
-_MAX_TASK_LENGTH = 1024 * 1024
+_MAX_LENGTH = 1024 * 1024  # of a task
 _Begin: TypeAlias = Callable[[View, Future[ProviderAdapter]], AbstractContextManager[Start]]
 
 
@@ -190,22 +189,18 @@ def _start_round(last: Start, result: JobResult, ending: Ending) -> Start:
     )
 
 
-def _read_task(argument: str) -> str:
-    task = _read_stdin() if argument == STANDARD_INPUT else argument
+def _read_task(task: str) -> str:
+    if task == STANDARD_INPUT:
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+            raise ConfigError("The task cannot be read; standard input is closed")
+        try:
+            task = sys.stdin.read(_MAX_LENGTH + 1)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
+        if len(task) > _MAX_LENGTH:
+            raise ConfigError(f"The task is longer than {_MAX_LENGTH:,} characters; shorten it")
     if not task.strip():
         raise ConfigError("The task is empty; describe what to do")
-    return task
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
-        raise ConfigError("The task cannot be read; standard input is closed")
-    try:
-        task = sys.stdin.read(_MAX_TASK_LENGTH + 1)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
-    if len(task) > _MAX_TASK_LENGTH:
-        raise ConfigError(f"The task is longer than {_MAX_TASK_LENGTH:,} characters; shorten it")
     return task
 
 

@@ -517,31 +517,32 @@ class LinesView(View):
         return self._console.width
 
 
+@dataclass(frozen=True, slots=True)
 class _LiveRegion:
     """The unfinished text of the model, what its command prints, and the status line."""
 
-    def __init__(self, stream: MarkdownStream, spinner: Spinner, progress: Progress) -> None:
-        self._stream = stream
-        self._spinner = spinner
-        self._progress = progress
+    stream: MarkdownStream
+    spinner: Spinner
+    progress: Progress
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         height = max(1, console.height - _STATUS_HEIGHT - 1)
-        text = self._stream.render(console, options, height)
+        text = self.stream.render(console, options, height)
         if text is not None:
             yield Text()
             yield text
-        output = self._progress.last_output()
+        output = self.progress.last_output()
         if output:
             yield Text(cut(f"    {output}", width), "dim", no_wrap=True)
-        yield render_status(self._spinner, self._progress.line(width - 2))
+        yield render_status(self.spinner, self.progress.line(width - 2))
 
 
 def _describe_call(event: ToolInvoked, width: int, *, is_whole: bool) -> Iterator[Text]:
     """Yield the lines about a finished call; the result is never cut off."""
     failed = not event.success or (event.command is not None and event.command.failed)
-    label = shorten(f"{_describe_failure(event)}{event.tool}", 40)
+    fact = "" if event.success else "interrupted " if _is_interrupted(event) else "failed "
+    label = shorten(f"{fact}{event.tool}", 40)
     outcome = Text("" if event.command is None else str(event.command))
     outcome.stylize("bold red" if failed else "dim")
     end = Text("  ").join(filter(None, (outcome, Text(format_duration(event.duration_ms), "dim"))))
@@ -561,12 +562,6 @@ def _describe_call(event: ToolInvoked, width: int, *, is_whole: bool) -> Iterato
         yield Text(
             f"    {cut(escape_controls(line), width - 4)}", "dim" if event.success else "red"
         )
-
-
-def _describe_failure(event: ToolInvoked) -> str:
-    if event.success:
-        return ""
-    return "interrupted " if _is_interrupted(event) else "failed "
 
 
 def _is_interrupted(event: ToolInvoked) -> bool:

@@ -44,7 +44,14 @@ def command(*, run: str, sandbox: str | None, as_json: bool) -> None:
     except (TimelineError, SandboxUnavailableError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps(_describe(report)))
+        found = report.difference
+        facts = {
+            "timeline": str(report.path),
+            "same": found is None and report.problem is None,
+            **pick(report, "problem", "replayed", "skipped", "interrupted"),
+            "difference": found and {**pick(found, "step", "title", "what"), "diff": found.text},
+        }
+        click.echo(json.dumps(facts))
     else:
         _print(report)
     if report.difference is not None or report.problem is not None:
@@ -57,16 +64,6 @@ def _can_isolate() -> bool:
     except SandboxUnavailableError:
         return False
     return True
-
-
-def _describe(report: ReplayReport) -> dict[str, object]:
-    found = report.difference
-    return {
-        "timeline": str(report.path),
-        "same": found is None and report.problem is None,
-        **pick(report, "problem", "replayed", "skipped", "interrupted"),
-        "difference": found and {**pick(found, "step", "title", "what"), "diff": found.text},
-    }
 
 
 def _print(report: ReplayReport) -> None:
