@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock, Thread
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -45,16 +45,15 @@ _PLAIN_WIDTH = 160
 def create_console(stream: IO[str] | None = None, *, recorded_width: int = 0) -> Console:
     """Return a console that writes to `stream`, by default standard error.
 
-    Args:
-        stream: Where to write.
-        recorded_width: The width of an image of what is printed, for which nothing moves.
+    `recorded_width` is the width of an image of what is printed, for which nothing moves.
     """
     target = sys.stderr if stream is None else stream
     is_live = is_terminal(target) and not recorded_width
+    colours = "auto" if is_live else "standard"
     return Console(
         file=target,
         force_terminal=is_live,
-        color_system=_color_system(target, is_live=is_live),
+        color_system=colours if wants_colour(target) else None,
         width=None if is_live else recorded_width or _PLAIN_WIDTH,
         record=bool(recorded_width),
         highlight=False,
@@ -63,12 +62,6 @@ def create_console(stream: IO[str] | None = None, *, recorded_width: int = 0) ->
         soft_wrap=not is_live,
         theme=THEME,
     )
-
-
-def _color_system(stream: IO[str], *, is_live: bool) -> Literal["auto", "standard"] | None:
-    if not wants_colour(stream):
-        return None
-    return "auto" if is_live else "standard"
 
 
 @contextmanager

@@ -71,7 +71,8 @@ def _read_line() -> str:
     arrives, so the handler runs at once.
     """
     with _signal_wakeup() as wakeup:
-        while not _is_readable(sys.stdin.fileno(), wakeup):
+        descriptor = sys.stdin.fileno()
+        while descriptor not in select.select([descriptor, wakeup], [], [])[0]:
             os.read(wakeup, 1024)  # a signal whose handler did not raise
     return sys.stdin.readline()
 
@@ -103,10 +104,6 @@ def disable_echo() -> Generator[None, None, None]:
     finally:
         if _is_foreground(descriptor):  # else the run was moved to the background
             _set_echo(descriptor, on=True)
-
-
-def _is_readable(descriptor: int, wakeup: int) -> bool:
-    return descriptor in select.select([descriptor, wakeup], [], [])[0]
 
 
 @contextmanager

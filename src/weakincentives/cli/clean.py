@@ -86,10 +86,8 @@ class Selection:
         for run in status.list_runs():
             if run.state in status.BUSY or not self.is_old(run.changed_at):
                 continue
-            wanted: frozenset[status.State] = (
-                frozenset({"applied"}) if self.applied else status.FINISHED
-            )
-            is_checked = self.everything or run.state in {*wanted, "damaged"}
+            wanted = ("applied",) if self.applied else status.FINISHED
+            is_checked = self.everything or run.state in (*wanted, "damaged")
             loss = find_loss(run) if is_checked else "not decided"
             is_wanted = run.state != _KEPT and (self.everything or not loss)
             (removed if is_wanted else kept)[run] = loss

@@ -42,7 +42,9 @@ def command(*, path: Path, tokens: str, focus: str | None, refresh: bool, as_jso
     PATH is the directory (default: the current one). Needs no model and changes nothing.
     `wink run` starts its prompt with this digest.
     """
-    limit = _parse_tokens(tokens)
+    limit = parse_value("--tokens", parse_count, tokens)
+    if limit < MIN_TOKENS:
+        raise ConfigError(f"--tokens must be at least {MIN_TOKENS}: {tokens!r}")
     begin = None if focus is None else _find_focus(path, focus)
     cache = open_cache(path, os.environ, is_new=refresh)
     started = time.monotonic()
@@ -60,13 +62,6 @@ def command(*, path: Path, tokens: str, focus: str | None, refresh: bool, as_jso
         f"{format_count(found.tokens, 'token')}, {format_count(found.files, 'file')},"
         f" {cache.scans:,} of them scanned, {duration}"
     )
-
-
-def _parse_tokens(text: str) -> int:
-    tokens = parse_value("--tokens", parse_count, text)
-    if tokens < MIN_TOKENS:
-        raise ConfigError(f"--tokens must be at least {MIN_TOKENS}: {text!r}")
-    return tokens
 
 
 def _find_focus(root: Path, focus: str) -> str:

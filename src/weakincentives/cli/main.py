@@ -53,28 +53,23 @@ class CommandSource:
     name: str = "command"
 
 
+_STEPS = "timeline.commands"
 COMMANDS: Mapping[str, CommandSource] = {
     "clean": CommandSource("clean", "Remove finished runs."),
     "debug": CommandSource("debug", "Open a recorded run in the browser."),
     "demo": CommandSource("demo.command", "Watch an agent fix a bug in a small project."),
     "doctor": CommandSource("doctor", "Check what is installed and what is missing."),
     "digest": CommandSource("digest", "Print what an agent should know about a directory."),
-    "diff": CommandSource("timeline.commands", "Print the changes of a run as a patch.", "diff"),
-    "export": CommandSource(
-        "timeline.commands",
-        "Write a run to one file to send, or as a dump.",
-        "export",
-    ),
-    "fork": CommandSource("timeline.commands", "Start a branch after a step of a run.", "fork"),
-    "log": CommandSource("timeline.commands", "List the steps of a run.", "log"),
+    "diff": CommandSource(_STEPS, "Print the changes of a run as a patch.", "diff"),
+    "export": CommandSource(_STEPS, "Write a run to one file to send, or as a dump.", "export"),
+    "fork": CommandSource(_STEPS, "Start a branch after a step of a run.", "fork"),
+    "log": CommandSource(_STEPS, "List the steps of a run.", "log"),
     "mcp": CommandSource("mcp.command", "Serve a directory to MCP clients, with undo."),
-    "restore": CommandSource(
-        "timeline.commands", "Write the files of a step to a directory.", "restore"
-    ),
+    "restore": CommandSource(_STEPS, "Write the files of a step to a directory.", "restore"),
     "replay": CommandSource("timeline.replay", "Re-run the recorded tool calls, and compare."),
     "resume": CommandSource("run.command", "Continue a run from any of its steps.", "resume"),
-    "show": CommandSource("timeline.commands", "Show a step of a run, or a file.", "show"),
-    "undo": CommandSource("timeline.commands", "Undo a step of a run in its working copy.", "undo"),
+    "show": CommandSource(_STEPS, "Show a step of a run, or a file.", "show"),
+    "undo": CommandSource(_STEPS, "Undo a step of a run in its working copy.", "undo"),
     "review": CommandSource("review", "Review the changes of an earlier run."),
     "sandbox": CommandSource("sandbox", "Test the sandboxes here, or run a command in one."),
     "run": CommandSource("run.command", "Let a model work on a copy, then review the changes."),

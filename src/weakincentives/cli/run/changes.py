@@ -230,7 +230,9 @@ def commit_lines(made: Committed, *, is_new_branch: bool) -> Iterator[str]:
 
 
 def write_patch(review: Review, patch: Path, choice: Choice) -> str:
-    """Save changes as a patch; return the command that applies it.
+    """Save changes as a patch; return the command that applies it from any directory.
+
+    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
 
     Raises:
         FileExistsError: The file exists.
@@ -239,7 +241,11 @@ def write_patch(review: Review, patch: Path, choice: Choice) -> str:
     if patch.exists():
         raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
     saved = review.save_patch(patch, paths=choice.paths, hunks=choice.hunks)
-    return patch_command(review.copy.original, saved)
+    original = review.copy.original
+    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
+    inside = shlex.quote(str(original.relative_to(top)))
+    option = "" if top == original else f" --directory={inside}"
+    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(saved))}"
 
 
 def print_patch(review: Review, choice: Choice) -> None:
@@ -262,18 +268,6 @@ def omission_lines(review: Review) -> Iterator[str]:
     yield from (f"  {each}" for each in omitted[:_MAX_NAMED])
     if len(omitted) > _MAX_NAMED:
         yield f"  and {len(omitted) - _MAX_NAMED} more"
-
-
-def patch_command(original: Path, patch: Path) -> str:
-    """Return the command that applies a patch from any directory.
-
-    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
-    """
-    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
-    option = (
-        "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
-    )
-    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
 
 
 # --- the diff ---

@@ -323,7 +323,8 @@ class Decision:
             self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
             if self._choice is None:  # else the commands would apply what was not chosen
-                self._print_conflict_commands(error.conflicts, action)
+                self._print(*comparison_lines(self.review, error.conflicts))
+                self._print_commands(conflict_commands(self.review, error.conflicts, action.kind))
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
             self._print_error(error)
@@ -475,11 +476,6 @@ class Decision:
             }
         )
         return "kept"
-
-    def _print_conflict_commands(self, conflicts: Sequence[Conflict], action: Action) -> None:
-        """Print what can be done about conflicts."""
-        self._print(*comparison_lines(self.review, conflicts))
-        self._print_commands(conflict_commands(self.review, conflicts, action.kind))
 
     def _print_commands(self, commands: dict[str, str]) -> None:
         self._print(*(f"  {self._command(option)}  {use}" for option, use in commands.items()))

@@ -281,11 +281,8 @@ class RepositoryState:
 def read_repository(directory: Path, environment: Mapping[str, str]) -> RepositoryState | None:
     """Return the state of the repository that a directory belongs to.
 
-    None if it belongs to none, or git is missing, refuses or takes too long.
-
-    Args:
-        directory: The workspace; programs in it are not used.
-        environment: The environment variables.
+    None if it belongs to none, or git is missing, refuses or takes too long. Programs in the
+    directory are not used.
     """
     program = find_program("git", [directory])
     if program is None:
@@ -364,15 +361,9 @@ def environment_section(
     sandbox: str | None,
     has_digest: bool,
 ) -> MarkdownSection[None]:
-    """Return a section about the surroundings of a run.
+    """Return a section about the surroundings of a run, among them the repository of the original.
 
-    Args:
-        original: The directory that the user works in; its repository is described.
-        filesystem: The workspace.
-        clock: Tells the date.
-        environment: The environment variables.
-        sandbox: Where commands run; None if the model cannot run any.
-        has_digest: Whether the prompt has a digest, which shows the tree.
+    Without a digest, which shows the tree, it has the top of it.
     """
     lines = [f"System: {_describe_system(sandbox)}", f"Date: {clock.now():%Y-%m-%d}"]
     if sandbox != "podman":  # an image has its own

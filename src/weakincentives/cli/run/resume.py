@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -253,12 +254,9 @@ class EarlierRun:
         ):
             state = compare_copy(files, last, paths, was_in_call=was_in_call)
         # the model knows neither undos nor edits since its last step
-        others: set[str] = set()
-        for number in reversed(self._timeline.ancestors(self.step)):
-            step = self._timeline.step(number)
-            if BY_USER not in step.details:
-                break
-            others.update(step.paths)
+        steps = map(self._timeline.step, reversed(self._timeline.ancestors(self.step)))
+        by_user = takewhile(lambda each: BY_USER in each.details, steps)
+        others = {path for each in by_user for path in each.paths}
         state = replace(state, edited=tuple(sorted(others.union(state.edited))))
         started = self._start(copy, state, instruction, view, is_new=is_new)
         if is_new or instruction is not None:

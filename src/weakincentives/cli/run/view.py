@@ -392,12 +392,9 @@ class LinesView(View):
         notice_after: float = NOTICE_AFTER,
         is_verbose: bool = False,
     ) -> None:
-        """Write to `console`, by default on standard error.
+        """Write to `console`, by default on standard error; if verbose, all output of commands.
 
-        Args:
-            console: Where to write.
-            notice_after: Seconds after which a wait is reported where there is no terminal.
-            is_verbose: Print all that the model gets of what its commands print.
+        `notice_after` are the seconds after which a wait is reported where there is no terminal.
         """
         self._is_verbose = is_verbose
         self._console = create_console() if console is None else console

@@ -172,11 +172,7 @@ def compare_copy(
 ) -> CopyState:
     """Return the state of a copy, compared with an earlier one.
 
-    Args:
-        files: The files of the copy.
-        last: The earlier state.
-        recorded: The paths of a step; reproducible files that are not among them are left out.
-        was_in_call: Whether the run was killed during a tool call.
+    `recorded` are the paths of a step; reproducible files that are not among them are left out.
     """
     snapshot = files.snapshot(tag="round began")
     now: ReadableFilesystem = files.view(snapshot)
