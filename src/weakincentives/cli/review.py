@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli import runs
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.lazy import defer
 from weakincentives.cli.run.action import (
@@ -22,16 +23,6 @@ from weakincentives.cli.run.action import (
 from weakincentives.cli.run.changes import describe_kept_paths
 from weakincentives.cli.run.decision import Decision
 from weakincentives.cli.run.workspace import name_copy_on_error
-from weakincentives.cli.runs import (
-    LIST_HINT,
-    MCP_MODEL,
-    complete_run,
-    find_run,
-    note_changes,
-    place_id,
-    run_directory,
-    steps_path,
-)
 from weakincentives.cli.state import exclusive_lock
 from weakincentives.cli.status import list_runs, print_runs, print_total
 from weakincentives.cli.terminal import describe_error, echo
@@ -58,7 +49,7 @@ _resume = defer("cli.run.rounds", "resume")
 @click.command(
     epilog="Exit codes: 0 done, 1 failed, 3 changes kept for later, 4 conflict, nothing applied."
 )
-@click.argument("run", required=False, shell_complete=complete_run)
+@click.argument("run", required=False, shell_complete=runs.complete_run)
 @action_options
 @click.option("--undo", is_flag=True, help="Undo the last apply.")
 @click.option("--recover", is_flag=True, help="Roll back an apply or undo that was interrupted.")
@@ -85,13 +76,13 @@ def command(
     """
     if run is None:
         if action.kind != "ask" or undo or recover:
-            raise click.UsageError(f"RUN is missing; {LIST_HINT}")
+            raise click.UsageError(f"RUN is missing; {runs.LIST_HINT}")
         _list_runs(workspace, as_json=as_json)
         return
     if sum((undo, recover, action.kind != "ask")) > 1:
         option = "undo" if undo else "recover"
         raise click.UsageError(f"--{option} cannot be combined with another action; use one")
-    found = find_run(run, "copy")
+    found = runs.find_run(run, "copy")
     place = found.steps if found.place is None else found.place
     if recover and not is_copy(place):
         _recover_without_copy(place, as_json=as_json)
@@ -100,12 +91,12 @@ def command(
         if undo or recover:
             code, reply = _revert(review, undo=undo, merge=action.merge, as_json=as_json), None
             review.refresh()
-            note_changes(review)
+            runs.note_changes(review)
         else:
             resolution = _resolve(review, action, as_json=as_json)
             code, reply = resolution.exit_code, resolution.reply
     if reply is not None:
-        echo(f"Continuing the run {place_id(review.copy.place)}")
+        echo(f"Continuing the run {runs.place_id(review.copy.place)}")
         code = _resume(str(review.copy.place), reply, RunRequest({}, Action()))
     if code:
         raise click.exceptions.Exit(code)
@@ -117,9 +108,9 @@ def _open_review(place: Path) -> Generator[Review]:
     try:
         copy = open_copy(place)
     except CopyError as error:
-        raise click.ClickException(f"{error}; {LIST_HINT}") from error
+        raise click.ClickException(f"{error}; {runs.LIST_HINT}") from error
     with (
-        exclusive_lock(run_directory(copy.place)),
+        exclusive_lock(runs.run_directory(copy.place)),
         Review(copy) as review,
         name_copy_on_error(copy.place, KeyboardInterrupt),
     ):
@@ -127,7 +118,7 @@ def _open_review(place: Path) -> Generator[Review]:
 
 
 def _resolve(review: Review, action: Action, *, as_json: bool) -> Resolution:
-    note_changes(review)
+    runs.note_changes(review)
     decision = Decision(
         review, is_silent=as_json, is_end=False, can_reply=_can_continue(review.copy.place)
     )
@@ -140,8 +131,8 @@ def _resolve(review: Review, action: Action, *, as_json: bool) -> Resolution:
 def _can_continue(place: Path) -> bool:
     """Return whether the run of a copy can go on: it was recorded, and is one of a model."""
     record = find_record(place)
-    is_of_model = record is not None and record.model != MCP_MODEL
-    return is_of_model and has_steps(steps_path(run_directory(place)))
+    is_of_model = record is not None and record.model != runs.MCP_MODEL
+    return is_of_model and has_steps(runs.steps_path(runs.run_directory(place)))
 
 
 def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
@@ -208,7 +199,7 @@ def _print_undo(review: Review, undone: Applied) -> None:
 
 def _print_undo_commands(review: Review, left: Sequence[Conflict | Kept]) -> None:
     """Print what can be done after an undo that left these paths alone."""
-    command = f"wink review {shlex.quote(place_id(review.copy.place))}"
+    command = f"wink review {shlex.quote(runs.place_id(review.copy.place))}"
     if any(each.can_merge for each in left):
         echo(f"  {command} --undo --merge  to undo in files that were edited elsewhere since, too")
     elif not {each.path for each in left}.isdisjoint(review.applied):
@@ -246,13 +237,13 @@ def _failure(error: BaseException) -> click.ClickException:
 
 
 def _list_runs(workspace: Path | None, *, as_json: bool) -> None:
-    runs = [each for each in list_runs() if each.state != "recorded"]
+    found = [each for each in list_runs() if each.state != "recorded"]
     if workspace is not None:
         wanted = os.path.realpath(workspace)
-        runs = [each for each in runs if each.original == wanted]
-    print_runs(runs, as_json=as_json)
+        found = [each for each in found if each.original == wanted]
+    print_runs(found, as_json=as_json)
     if not as_json:
-        print_total(runs)
+        print_total(found)
 
 
 def _print_json(

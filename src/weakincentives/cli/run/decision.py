@@ -16,25 +16,9 @@ import click
 
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.answers import can_ask, prompt, read_text
+from weakincentives.cli.run import changes
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action, Outcome, Resolution
-from weakincentives.cli.run.changes import (
-    Choice,
-    commit_lines,
-    commit_message,
-    comparison_lines,
-    conflict_commands,
-    describe_applied,
-    describe_changes,
-    describe_commit,
-    describe_conflicts,
-    describe_kept_paths,
-    is_git_index,
-    omission_lines,
-    print_patch,
-    show_diff,
-    withheld_lines,
-    write_patch,
-)
+from weakincentives.cli.run.changes import Choice
 from weakincentives.cli.run.selection import ask_for_choice, select_paths
 from weakincentives.cli.runs import place_id
 from weakincentives.cli.terminal import describe_error, echo, is_terminal, wrap_words
@@ -85,13 +69,13 @@ class Decision:
         self.wanted = self.wanted or action
         blocked = self._recover(action)
         if blocked is not None:
-            return Resolution(blocked, describe_changes(self.review, ()) | self._facts)
+            return Resolution(blocked, changes.describe_changes(self.review, ()) | self._facts)
         with self._show_activity("comparing the files"):
             is_empty = not self.review.diff
         if is_empty and not (action.kind == "commit" and self.review.applied):
             return self._resolve_empty(action)
         conflicts = self._find_conflicts()
-        facts = describe_changes(self.review, conflicts)
+        facts = changes.describe_changes(self.review, conflicts)
         if not self.is_silent:
             shows_diff = self.is_end or action.kind == "ask"
             is_printed = action.patch == STANDARD_OUTPUT
@@ -144,9 +128,9 @@ class Decision:
 
     def _resolve_empty(self, action: Action) -> Resolution:
         """End a review without offered changes; withheld changes are not discarded unasked."""
-        facts = describe_changes(self.review, ())
-        self._print(*withheld_lines(self.review))
-        is_empty = all(is_git_index(each.path) for each in self.review.withheld)
+        facts = changes.describe_changes(self.review, ())
+        self._print(*changes.withheld_lines(self.review))
+        is_empty = all(changes.is_git_index(each.path) for each in self.review.withheld)
         has_applied = bool(self.review.applied)
         if action.kind == "apply" and has_applied:
             self._print(self._nothing_to_apply())
@@ -176,8 +160,8 @@ class Decision:
         self._print(str(self.review.diff))
         # at the end of a run standard output is for the answer, unless a person looks at it
         if with_diff and (is_terminal(sys.stdout) or not self.is_end):
-            show_diff(self.review.diff)
-        self._print(*withheld_lines(self.review))
+            changes.show_diff(self.review.diff)
+        self._print(*changes.withheld_lines(self.review))
         self._print_conflicts(conflicts)
 
     def _ask(self) -> Outcome:
@@ -249,7 +233,7 @@ class Decision:
             "some": self._choose_some,
             "commit": lambda: self._commit_chosen(conflicts),
             "patch": self._ask_for_patch,
-            "view": lambda: show_diff(self.review.diff),
+            "view": lambda: changes.show_diff(self.review.diff),
             "keep": self._keep,
             "discard": lambda: self._execute(Action("discard")),
             "reply": self._read_reply,
@@ -319,12 +303,13 @@ class Decision:
             return self._carry_out(action, choice, is_final=is_final)
         except ConflictError as error:
             self._print_conflicts([each for each in error.conflicts if each not in self._reported])
-            self._facts["conflicts"] = describe_conflicts(error.conflicts)
+            self._facts["conflicts"] = changes.describe_conflicts(error.conflicts)
             self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
             if self._choice is None:  # else the commands would apply what was not chosen
-                self._print(*comparison_lines(self.review, error.conflicts))
-                self._print_commands(conflict_commands(self.review, error.conflicts, action.kind))
+                self._print(*changes.comparison_lines(self.review, error.conflicts))
+                options = changes.conflict_commands(self.review, error.conflicts, action.kind)
+                self._print_commands(options)
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
             self._print_error(error)
@@ -374,7 +359,7 @@ class Decision:
 
     def _commit(self, choice: Choice, *, merge: bool) -> Outcome:
         """Apply changes and commit them on the current branch."""
-        message = commit_message(self.review)
+        message = changes.commit_message(self.review)
         with self._show_activity("committing the changes"):
             made = commit_changes(
                 self.review, message, paths=choice.paths, hunks=choice.hunks, merge=merge
@@ -387,7 +372,7 @@ class Decision:
     def _commit_to_branch(self, name: str | None, choice: Choice) -> Outcome:
         """Commit changes on a new branch; the copy is removed if the branch has everything."""
         assert name is not None
-        message = commit_message(self.review)
+        message = changes.commit_message(self.review)
         made = commit_to_branch(self.review, name, message, paths=choice.paths, hunks=choice.hunks)
         self._print_commit(made, is_new_branch=True)
         if not made.commit:
@@ -400,15 +385,15 @@ class Decision:
         return "branched"
 
     def _print_commit(self, made: Committed, *, is_new_branch: bool) -> None:
-        self._facts |= describe_commit(made)
-        self._print(*commit_lines(made, is_new_branch=is_new_branch))
+        self._facts |= changes.describe_commit(made)
+        self._print(*changes.commit_lines(made, is_new_branch=is_new_branch))
 
     def _print_apply_result(self, applied: Applied) -> None:
         self._facts["applied"] = list(applied.paths)
         self._facts["merged"] = list(applied.merged)
         if applied.paths:
             original = display_path(str(self.review.copy.original))
-            self._print(f"Applied to {original}: {describe_applied(applied)}.")
+            self._print(f"Applied to {original}: {changes.describe_applied(applied)}.")
         else:
             self._print(self._nothing_to_apply())
         self._print(*(f"merged: {display_path(path)}" for path in applied.merged))
@@ -422,15 +407,15 @@ class Decision:
     def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
         if patch == STANDARD_OUTPUT:
-            print_patch(self.review, choice)
+            changes.print_patch(self.review, choice)
         else:
             with self._show_activity("writing the patch"):
-                command = write_patch(self.review, patch, choice)
+                command = changes.write_patch(self.review, patch, choice)
             self._print(f"Patch saved; to apply it: {command}")
         if choice.paths is not None:
             self._keep("The copy is kept, because the patch has only a part of the changes.")
             return "patched-partly"
-        omitted = list(omission_lines(self.review))
+        omitted = list(changes.omission_lines(self.review))
         if not omitted:
             self._remove_unused()
             return "patched"
@@ -489,7 +474,7 @@ class Decision:
 
     def _print_kept_paths(self, kept: Sequence[Kept]) -> None:
         if kept:
-            self._facts["kept"] = describe_kept_paths(kept)
+            self._facts["kept"] = changes.describe_kept_paths(kept)
         self._print(*(f"kept: {each}" for each in kept))
 
     def _print_error(self, error: BaseException) -> None:

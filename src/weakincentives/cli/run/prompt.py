@@ -20,20 +20,7 @@ from weakincentives.cli.run.options import JobOptions, RunSandbox, Start
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import describe_error, escape_controls
 from weakincentives.cli.units import format_count, format_duration, pick, shorten_home
-from weakincentives.contrib.digest import (
-    DEFAULT_DIGEST_TOKENS,
-    DEFAULT_INSTRUCTION_TOKENS,
-    MIN_TOKENS,
-    DigestCache,
-    InstructionFile,
-    Inventory,
-    ProjectInstructions,
-    cut_instructions,
-    digest_workspace,
-    estimate_tokens,
-    find_instructions,
-    take_inventory,
-)
+from weakincentives.contrib import digest
 from weakincentives.contrib.digest.budget import count, quote_path
 from weakincentives.contrib.review.git import CommitError, GitRunner
 from weakincentives.contrib.tools import (
@@ -77,7 +64,7 @@ def prepare_prompt(
     files: HostFilesystem,
     start: Start,
     options: JobOptions,
-    cache: DigestCache,
+    cache: digest.DigestCache,
     view: View,
 ) -> tuple[Prompt[None], int | None]:
     """Return the prompt of a run, and the size of the digest in it in tokens, if it has one."""
@@ -114,8 +101,8 @@ def create_prompt(
         title="Your work", key="role", template="\n\n".join(_role_paragraphs(sandbox))
     )
     # what changes more often comes later: a provider's cache keeps what is before it
-    digest = WorkspaceDigestSection(session=workspace.session, enabled=lambda: has_digest)
-    sections = (role, workspace, instructions, digest, environment)
+    summary = WorkspaceDigestSection(session=workspace.session, enabled=lambda: has_digest)
+    sections = (role, workspace, instructions, summary, environment)
     return Prompt[None](
         ns="wink", key="run", name="wink run", sections=[each for each in sections if each]
     )
@@ -137,17 +124,17 @@ _MAX_SHOWN = 5
 
 
 def _prepare_instructions(
-    files: Filesystem, view: View, inventory: Inventory | None, max_tokens: int | None
+    files: Filesystem, view: View, inventory: digest.Inventory | None, max_tokens: int | None
 ) -> ProjectInstructionsSection:
     """Return the section with the instructions of workspace and user, and show their names.
 
     They take a small part of the limit of the run: every request sends them again.
     """
-    tokens = DEFAULT_INSTRUCTION_TOKENS
+    tokens = digest.DEFAULT_INSTRUCTION_TOKENS
     if max_tokens is not None:
         tokens = min(tokens, max_tokens // _PART_OF_LIMIT)
     user = _read_user_file(os.environ, tokens)
-    found = find_instructions(
+    found = digest.find_instructions(
         files, tokens=tokens - (0 if user is None else user.tokens), inventory=inventory
     )
     if user is not None or found:
@@ -155,7 +142,7 @@ def _prepare_instructions(
     return ProjectInstructionsSection(found, user=user)
 
 
-def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionFile | None:
+def _read_user_file(environment: Mapping[str, str], tokens: int) -> digest.InstructionFile | None:
     path = user_instructions(environment)
     # under sudo the home may be unreadable: `os.path.exists` returns False, `Path.exists` raises
     if path is None or not os.path.exists(path):  # noqa: PTH110 # Path.exists raises there
@@ -165,12 +152,12 @@ def _read_user_file(environment: Mapping[str, str], tokens: int) -> InstructionF
         text = read_regular(path, _MAX_BYTES, follow_links=True).decode("utf-8-sig", "replace")
     except OSError:
         return None
-    found = cut_instructions(shorten_home(path), text, tokens=tokens)
+    found = digest.cut_instructions(shorten_home(path), text, tokens=tokens)
     return found if found.text else None
 
 
 def _show_instructions(
-    found: ProjectInstructions, user: InstructionFile | None, view: View
+    found: digest.ProjectInstructions, user: digest.InstructionFile | None, view: View
 ) -> None:
     files = (*(() if user is None else (user,)), *found.files)
     facts = {
@@ -194,10 +181,10 @@ _PART_FOR_DIGEST = 20
 def _prepare_digest(
     session: Session,
     files: Filesystem,
-    cache: DigestCache,
+    cache: digest.DigestCache,
     view: View,
     options: JobOptions,
-    inventory: Inventory | None,
+    inventory: digest.Inventory | None,
 ) -> int | None:
     """Store the digest of a workspace in the session; return its size in tokens.
 
@@ -206,14 +193,14 @@ def _prepare_digest(
     """
     earlier = latest_workspace_digest(session, DIGEST_KEY)
     if earlier is not None:
-        tokens = estimate_tokens(earlier.body)
+        tokens = digest.estimate_tokens(earlier.body)
         facts = {"tokens": tokens, "tree_hash": earlier.tree_hash, "error": None}
         view.emit("digest", facts, f"digest as before: {format_count(tokens, 'token')}")
         return tokens
     started = time.monotonic()
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: describe_progress(cache)):
-            found = digest_workspace(
+            found = digest.digest_workspace(
                 files,
                 tokens=_digest_budget(options.max_tokens),
                 cache=cache,
@@ -234,13 +221,13 @@ def _prepare_digest(
 
 
 def _list_files(
-    files: HostFilesystem, view: View, cache: DigestCache, state: FilesystemSnapshot | None
-) -> Inventory | None:
+    files: HostFilesystem, view: View, cache: digest.DigestCache, state: FilesystemSnapshot | None
+) -> digest.Inventory | None:
     """Return the files of a workspace, in a snapshot if there is one; None if that takes long."""
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: "listing the workspace"):
             snapshot = None if state is None else files.view(state)
-            return take_inventory(files, snapshot=snapshot, cache=cache)
+            return digest.take_inventory(files, snapshot=snapshot, cache=cache)
     except (WinkError, OSError, ValueError):
         return None  # a digest says why
 
@@ -252,9 +239,9 @@ def _digest_budget(max_tokens: int | None) -> int:
         ValueError: They are too few for a digest.
     """
     if max_tokens is None:
-        return DEFAULT_DIGEST_TOKENS
-    tokens = min(DEFAULT_DIGEST_TOKENS, max_tokens // _PART_FOR_DIGEST)
-    if tokens < MIN_TOKENS:
+        return digest.DEFAULT_DIGEST_TOKENS
+    tokens = min(digest.DEFAULT_DIGEST_TOKENS, max_tokens // _PART_FOR_DIGEST)
+    if tokens < digest.MIN_TOKENS:
         raise ValueError(f"a limit of {max_tokens:,} tokens leaves no room for it")
     return tokens
 
