@@ -3,7 +3,6 @@
 import json
 import webbrowser
 from contextlib import closing, suppress
-from pathlib import Path
 
 import click
 
@@ -45,18 +44,13 @@ def command(
     dumps, or last (the default). The page shows every step: what the model said and called, the
     files as they were, and what changed.
     """
-    with closing(SnapshotStore(_find_session(run))) as store:
+    found = find_run(run, "steps")
+    if found.place is not None:  # else it may have other formats
+        check_steps(found)
+    with closing(SnapshotStore(found.steps)) as store:
         server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
         with suppress(KeyboardInterrupt):
             server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
-
-
-def _find_session(argument: str) -> Path:
-    """Return the steps of a run, or a path outside of the runs, which may have other formats."""
-    found = find_run(argument, "steps")
-    if found.place is not None:
-        check_steps(found)
-    return found.steps
 
 
 def _announce(address: ServerAddress, *, as_json: bool, opens: bool) -> None:

@@ -21,8 +21,14 @@ def parse_duration(value: object) -> float:
     Raises:
         ValueError: It is not a duration, or not between 0 and a year.
     """
-    seconds = _seconds(value)
-    if seconds is None:
+    text = "".join(str(value).split())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif re.fullmatch(r"\d+(\.\d+)?", text):
+        seconds = float(text)
+    elif _DURATION.fullmatch(text):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    else:
         raise ValueError(f"must be a duration like 90s, 10m, 12h, 14d or 2w: {value!r}")
     if not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"must be more than 0 and at most a year: {value!r}")
@@ -120,14 +126,3 @@ def format_cost(dollars: float) -> str:
     if 0 < dollars < 0.001:
         return "under $0.001"
     return f"${dollars:.3f}" if dollars < 1 else f"${dollars:,.2f}"
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    text = "".join(str(value).split())
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    if not _DURATION.fullmatch(text):
-        return None
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
