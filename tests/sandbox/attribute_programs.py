@@ -24,7 +24,7 @@ LONG = 120.0
 """Seconds for what takes a few, unless the machine is busy."""
 
 _COLUMN = {"x86_64": 0, "aarch64": 1}[platform.machine()]
-_NUMBERS = {name: numbers[_COLUMN] for name, numbers in CALLS.items()}
+_NUMBERS = {name: numbers[_COLUMN] for name, *numbers in CALLS}
 
 
 class UnprivilegedSandbox(LocalSandbox):

@@ -27,7 +27,7 @@ IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.
 FIRST_PRIVATE = 16
 """Descriptors from here on are closed when a program starts; those below may be its own."""
 
-_PR_SET_NAME, _PR_CAPBSET_DROP = 15, 24
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_CAPBSET_DROP = 1, 15, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _SET_MODE_FILTER = 1
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -57,6 +57,13 @@ def watch(parent: int) -> Sequence[int]:
     if os.getppid() != parent:
         os._exit(1)
     return (alive,)
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def serve(requests: int, parent: int, handle: Callable[[bytes, list[int]], object]) -> None:
@@ -204,7 +211,8 @@ def check(result: int) -> int:
         OSError: It is negative: the call has failed.
     """
     if result < 0:
-        raise OSError(ctypes.get_errno(), "The command cannot be confined")
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
     return result
 
 

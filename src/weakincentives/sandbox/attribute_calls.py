@@ -19,29 +19,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-CALLS: Mapping[str, tuple[int | None, int | None]] = {
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
-}
-"""The calls that a filter has to stop, with their numbers on x86_64 and aarch64."""
+from weakincentives.posix.child_process import check, libc
 
 _Action = Callable[[bytes], int]
 """Makes a call on a path, as the functions of the C library do."""
@@ -54,7 +32,6 @@ _OPEN = _O_PATH | os.O_CLOEXEC
 _AT_CURRENT, _AT_NO_FOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
 _PAGE, _PATH_MAX, _NAME_MAX, _VALUE_MAX = 4096, 4096, 255, 65536  # also where pages are larger
 _MICROSECONDS = 1_000_000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class AttributeCalls:
@@ -96,7 +73,7 @@ class AttributeCalls:
             fcntl.ioctl(self.listener, _IS_VALID, _ID.pack(call))
             if not self._is_writable(_find_path(target)):
                 raise _error(errno.EPERM)
-            _check(action(_link(target)))
+            check(action(_link(target)))
         finally:
             os.close(target)
 
@@ -146,17 +123,26 @@ class _Caller:
         buffer = ctypes.create_string_buffer(sum(size for _, size in parts))
         local = _Part(ctypes.addressof(buffer), len(buffer))
         remote = (_Part * len(parts))(*parts)
-        count = _libc.process_vm_readv(
+        count = libc.process_vm_readv(
             self._thread, ctypes.byref(local), 1, remote, len(parts), ctypes.c_ulong(0)
         )
-        return buffer.raw[: _check(count)]
+        return buffer.raw[: check(count)]
 
     def open_descriptor(self, number: int) -> int:
         """Open what a descriptor refers to; one that was opened as a path only does not count."""
         return self._open_own(b"fd/%d" % _signed(number), needs_access=True)
 
+    def open(self, address: int) -> int:
+        """Open the file that a path leads to."""
+        return self.open_at(_AT_CURRENT, address)
+
+    def open_link(self, address: int) -> int:
+        """Open the file with this path, itself if it is a link."""
+        return self.open_at(_AT_CURRENT, address, _AT_NO_FOLLOW)
+
     def open_at(self, directory: int, address: int, flags: int = 0) -> int:
         """Open the file that a call with a directory, a path and flags is about."""
+        flags = _signed(flags)
         if flags & ~(_AT_NO_FOLLOW | _AT_EMPTY_PATH):
             raise _error(errno.EINVAL)
         path = self.read_text(address, _PATH_MAX, errno.ENAMETOOLONG)
@@ -225,7 +211,7 @@ def _split_own_link(path: bytes) -> tuple[bytes, bytes]:
 def _resolve(directory: int, path: bytes, mode: int) -> int:
     """Open a path without following links of `/proc`, which differ from process to process."""
     how = struct.pack("=QQQ", mode, 0, _NO_MAGIC_LINKS)
-    return _check(_libc.syscall(_OPENAT2, directory, path, how, ctypes.c_size_t(len(how))))
+    return check(libc.syscall(_OPENAT2, directory, path, how, ctypes.c_size_t(len(how))))
 
 
 # --- what each call does; the action comes first, so that a bad argument leaves nothing open ---
@@ -234,16 +220,16 @@ _Handler = Callable[[_Caller, Sequence[int]], tuple[_Action, int]]
 
 
 def _set_mode(mode: int) -> _Action:
-    return lambda path: _libc.chmod(path, mode & 0o7777)
+    return lambda path: libc.chmod(path, mode & 0o7777)
 
 
 def _set_owner(user: int, group: int) -> _Action:
     ids = ctypes.c_uint(user & 0xFFFFFFFF), ctypes.c_uint(group & 0xFFFFFFFF)
-    return lambda path: _libc.chown(path, *ids)
+    return lambda path: libc.chown(path, *ids)
 
 
 def _set_times(times: bytes | None) -> _Action:
-    return lambda path: _libc.utimensat(_AT_CURRENT, path, times, 0)
+    return lambda path: libc.utimensat(_AT_CURRENT, path, times, 0)
 
 
 def _set_xattr(caller: _Caller, name: int, value: int, size: int, flags: int) -> _Action:
@@ -251,7 +237,7 @@ def _set_xattr(caller: _Caller, name: int, value: int, size: int, flags: int) ->
     if size > _VALUE_MAX:
         raise _error(errno.E2BIG)
     data = caller.read(value, size) if size else b""
-    return lambda path: _libc.setxattr(path, text, data, ctypes.c_size_t(size), _signed(flags))
+    return lambda path: libc.setxattr(path, text, data, ctypes.c_size_t(size), _signed(flags))
 
 
 def _set_xattr_at(caller: _Caller, values: Sequence[int]) -> _Action:
@@ -264,7 +250,7 @@ def _set_xattr_at(caller: _Caller, values: Sequence[int]) -> _Action:
 
 def _remove_xattr(caller: _Caller, name: int) -> _Action:
     text = _read_name(caller, name)
-    return lambda path: _libc.removexattr(path, text)
+    return lambda path: libc.removexattr(path, text)
 
 
 def _read_name(caller: _Caller, address: int) -> bytes:
@@ -274,18 +260,18 @@ def _read_name(caller: _Caller, address: int) -> bytes:
     return name
 
 
-def _read_times(caller: _Caller, address: int) -> bytes | None:
+def _times(caller: _Caller, address: int) -> bytes | None:
     return caller.read(address, 32) if address else None
 
 
-def _read_seconds(caller: _Caller, address: int) -> bytes | None:
+def _seconds(caller: _Caller, address: int) -> bytes | None:
     if not address:
         return None
     accessed, modified = struct.unpack("=qq", caller.read(address, 16))
     return struct.pack("=qqqq", accessed, 0, modified, 0)
 
 
-def _read_microseconds(caller: _Caller, address: int) -> bytes | None:
+def _microseconds(caller: _Caller, address: int) -> bytes | None:
     if not address:
         return None
     values = struct.unpack("=qqqq", caller.read(address, 32))
@@ -298,62 +284,54 @@ def _open_for_times(caller: _Caller, directory: int, path: int, flags: int = 0) 
     """Open what `utimensat` is about: without a path, the descriptor itself."""
     if path or _signed(directory) == _AT_CURRENT:
         return caller.open_at(directory, path, flags)
-    if flags:
+    if _signed(flags):
         raise _error(errno.EINVAL)
     return caller.open_descriptor(directory)
 
 
-_HANDLERS: Mapping[str, _Handler] = {
-    "chmod": lambda c, a: (_set_mode(a[1]), c.open_at(_AT_CURRENT, a[0])),
-    "fchmod": lambda c, a: (_set_mode(a[1]), c.open_descriptor(a[0])),
-    "fchmodat": lambda c, a: (_set_mode(a[2]), c.open_at(a[0], a[1])),
-    "fchmodat2": lambda c, a: (_set_mode(a[2]), c.open_at(a[0], a[1], _signed(a[3]))),
-    "chown": lambda c, a: (_set_owner(a[1], a[2]), c.open_at(_AT_CURRENT, a[0])),
-    "lchown": lambda c, a: (_set_owner(a[1], a[2]), c.open_at(_AT_CURRENT, a[0], _AT_NO_FOLLOW)),
-    "fchown": lambda c, a: (_set_owner(a[1], a[2]), c.open_descriptor(a[0])),
-    "fchownat": lambda c, a: (_set_owner(a[2], a[3]), c.open_at(a[0], a[1], _signed(a[4]))),
-    "utime": lambda c, a: (_set_times(_read_seconds(c, a[1])), c.open_at(_AT_CURRENT, a[0])),
-    "utimes": lambda c, a: (_set_times(_read_microseconds(c, a[1])), c.open_at(_AT_CURRENT, a[0])),
-    "futimesat": lambda c, a: (
-        _set_times(_read_microseconds(c, a[2])),
+_HANDLERS: Mapping[tuple[str, int | None, int | None], _Handler] = {
+    # name, numbers on x86_64 and aarch64
+    ("chmod", 90, None): lambda c, a: (_set_mode(a[1]), c.open(a[0])),
+    ("fchmod", 91, 52): lambda c, a: (_set_mode(a[1]), c.open_descriptor(a[0])),
+    ("fchmodat", 268, 53): lambda c, a: (_set_mode(a[2]), c.open_at(a[0], a[1])),
+    ("fchmodat2", 452, 452): lambda c, a: (_set_mode(a[2]), c.open_at(a[0], a[1], a[3])),
+    ("chown", 92, None): lambda c, a: (_set_owner(a[1], a[2]), c.open(a[0])),
+    ("lchown", 94, None): lambda c, a: (_set_owner(a[1], a[2]), c.open_link(a[0])),
+    ("fchown", 93, 55): lambda c, a: (_set_owner(a[1], a[2]), c.open_descriptor(a[0])),
+    ("fchownat", 260, 54): lambda c, a: (_set_owner(a[2], a[3]), c.open_at(a[0], a[1], a[4])),
+    ("utime", 132, None): lambda c, a: (_set_times(_seconds(c, a[1])), c.open(a[0])),
+    ("utimes", 235, None): lambda c, a: (_set_times(_microseconds(c, a[1])), c.open(a[0])),
+    ("futimesat", 261, None): lambda c, a: (
+        _set_times(_microseconds(c, a[2])),
         _open_for_times(c, a[0], a[1]),
     ),
-    "utimensat": lambda c, a: (
-        _set_times(_read_times(c, a[2])),
-        _open_for_times(c, a[0], a[1], _signed(a[3])),
+    ("utimensat", 280, 88): lambda c, a: (
+        _set_times(_times(c, a[2])),
+        _open_for_times(c, a[0], a[1], a[3]),
     ),
-    "setxattr": lambda c, a: (_set_xattr(c, *a[1:5]), c.open_at(_AT_CURRENT, a[0])),
-    "lsetxattr": lambda c, a: (
-        _set_xattr(c, *a[1:5]),
-        c.open_at(_AT_CURRENT, a[0], _AT_NO_FOLLOW),
-    ),
-    "fsetxattr": lambda c, a: (_set_xattr(c, *a[1:5]), c.open_descriptor(a[0])),
-    "setxattrat": lambda c, a: (_set_xattr_at(c, a), c.open_at(a[0], a[1], _signed(a[2]))),
-    "removexattr": lambda c, a: (_remove_xattr(c, a[1]), c.open_at(_AT_CURRENT, a[0])),
-    "lremovexattr": lambda c, a: (
-        _remove_xattr(c, a[1]),
-        c.open_at(_AT_CURRENT, a[0], _AT_NO_FOLLOW),
-    ),
-    "fremovexattr": lambda c, a: (_remove_xattr(c, a[1]), c.open_descriptor(a[0])),
-    "removexattrat": lambda c, a: (_remove_xattr(c, a[3]), c.open_at(a[0], a[1], _signed(a[2]))),
+    ("setxattr", 188, 5): lambda c, a: (_set_xattr(c, *a[1:5]), c.open(a[0])),
+    ("lsetxattr", 189, 6): lambda c, a: (_set_xattr(c, *a[1:5]), c.open_link(a[0])),
+    ("fsetxattr", 190, 7): lambda c, a: (_set_xattr(c, *a[1:5]), c.open_descriptor(a[0])),
+    ("setxattrat", 463, 463): lambda c, a: (_set_xattr_at(c, a), c.open_at(a[0], a[1], a[2])),
+    ("removexattr", 197, 14): lambda c, a: (_remove_xattr(c, a[1]), c.open(a[0])),
+    ("lremovexattr", 198, 15): lambda c, a: (_remove_xattr(c, a[1]), c.open_link(a[0])),
+    ("fremovexattr", 199, 16): lambda c, a: (_remove_xattr(c, a[1]), c.open_descriptor(a[0])),
+    ("removexattrat", 466, 466): lambda c, a: (_remove_xattr(c, a[3]), c.open_at(a[0], a[1], a[2])),
 }
+
+CALLS = tuple(_HANDLERS)
+"""The calls that a filter has to stop: their names, and their numbers on x86_64 and aarch64."""
 
 
 def _handlers_by_number(machine: str) -> dict[int, _Handler]:
     column = ("x86_64", "aarch64").index(machine)
-    numbers = {name: numbers[column] for name, numbers in CALLS.items()}
-    return {number: _HANDLERS[name] for name, number in numbers.items() if number is not None}
+    found = ((numbers[column], handler) for (_, *numbers), handler in _HANDLERS.items())
+    return {number: handler for number, handler in found if number is not None}
 
 
 def _signed(value: int) -> int:
     """Return the `int` that an argument of a system call holds."""
     return ctypes.c_int(value & 0xFFFFFFFF).value
-
-
-def _check(result: int) -> int:
-    if result < 0:
-        raise _error(ctypes.get_errno())
-    return result
 
 
 def _error(number: int) -> OSError:

@@ -27,6 +27,7 @@ from typing import Unpack
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.posix import OpenDescriptor
+from weakincentives.posix.child_process import check, close_all, libc
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
@@ -98,7 +99,7 @@ class Grant:
 
 def landlock_abi() -> int:
     """Return the version of the kernel's interface; 0 if it is missing or disabled."""
-    return max(_syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG), 0)
+    return max(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG), 0)
 
 
 def create_ruleset(grants: Iterable[Grant]) -> int:
@@ -114,7 +115,8 @@ def create_ruleset(grants: Iterable[Grant]) -> int:
         attributes += struct.pack("=Q", _CONNECT_AND_BIND_TCP)
     if abi >= SIGNAL_ABI:
         attributes += struct.pack("=Q", _SCOPE_ALL)
-    ruleset = _checked(_syscall(_CREATE_RULESET, attributes, len(attributes), 0))
+    size = ctypes.c_size_t(len(attributes))
+    ruleset = check(libc.syscall(_CREATE_RULESET, attributes, size, 0))
     try:
         for grant in grants:
             _add(ruleset, grant, handled)
@@ -146,7 +148,7 @@ class LandlockSandbox(IsolatedSandbox):
         self._filter = build_filter((*RULES, *socket_rules(()), *HOST_RULES))
         super().__init__(filesystem, **options)
         self._open: list[int] = []
-        self._close_rules = weakref.finalize(self, _close, self._open)
+        self._close_rules = weakref.finalize(self, close_all, self._open)
         try:
             # once: a path that is replaced later gives access to nothing new
             self._open.append(create_ruleset(self._grants()))
@@ -175,7 +177,7 @@ class LandlockSandbox(IsolatedSandbox):
         try:
             copies.extend(map(os.dup, self._open))
         except OSError as error:
-            _close(copies)
+            close_all(copies)
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         ruleset, *writable = copies
         confinement = self._limit()._replace(
@@ -210,15 +212,10 @@ class _RestrictedCommand(ConfinedCommand):
         )
 
     def close(self) -> None:
-        _close(self.command.confinement.descriptors)
+        close_all(self.command.confinement.descriptors)
 
 
 _PROC_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for each in descriptors:
-        os.close(each)
 
 
 def _handled(abi: int) -> int:
@@ -238,23 +235,4 @@ def _add(ruleset: int, grant: Grant, handled: int) -> None:
         if not stat.S_ISDIR(os.fstat(target).st_mode):
             access &= _FILE_RIGHTS
         rule = struct.pack("=Qi", access, target)
-        _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
-    return result
-
-
-def _syscall(number: int, *arguments: int | bytes | None) -> int:
-    """Make a system call; return its result, or the negative errno."""
-    converted = [
-        ctypes.c_long(each) if isinstance(each, int) else ctypes.c_char_p(each)
-        for each in arguments
-    ]
-    result = _libc.syscall(ctypes.c_long(number), *converted)
-    return -ctypes.get_errno() if result < 0 else result
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
+        check(libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))

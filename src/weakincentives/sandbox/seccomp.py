@@ -89,6 +89,17 @@ class Rule:
     notifies: bool = False
 
 
+def calls(*rows: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
+    """Return rules for all uses of some calls.
+
+    A row has a name and the numbers on x86_64 and aarch64; `-` where there is no such call.
+    """
+    return tuple(
+        Rule(name, *(None if each == "-" else int(each) for each in numbers), error=error)
+        for name, *numbers in map(str.split, rows)
+    )
+
+
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The processor architectures, and how seccomp calls them."""
 
@@ -97,68 +108,31 @@ FIRST_UNKNOWN = 470
 
 RULES = (
     # other processes
-    Rule("ptrace", 101, 117),
-    Rule("process_vm_readv", 310, 270),
-    Rule("process_vm_writev", 311, 271),
-    Rule("process_madvise", 440, 440),
-    Rule("pidfd_getfd", 438, 438),
-    Rule("kcmp", 312, 272),
+    *calls("ptrace 101 117", "process_vm_readv 310 270", "process_vm_writev 311 271"),
+    *calls("process_madvise 440 440", "pidfd_getfd 438 438", "kcmp 312 272"),
     # mounts and namespaces
-    Rule("mount", 165, 40),
-    Rule("umount2", 166, 39),
-    Rule("pivot_root", 155, 41),
-    Rule("chroot", 161, 51),
-    Rule("open_tree", 428, 428),
-    Rule("open_tree_attr", 467, 467),
-    Rule("move_mount", 429, 429),
-    Rule("fsopen", 430, 430),
-    Rule("fsconfig", 431, 431),
-    Rule("fsmount", 432, 432),
-    Rule("fspick", 433, 433),
-    Rule("mount_setattr", 442, 442),
-    Rule("setns", 308, 268),
+    *calls("mount 165 40", "umount2 166 39", "pivot_root 155 41", "chroot 161 51"),
+    *calls("open_tree 428 428", "open_tree_attr 467 467", "move_mount 429 429", "fsopen 430 430"),
+    *calls("fsconfig 431 431", "fsmount 432 432", "fspick 433 433", "mount_setattr 442 442"),
+    *calls("setns 308 268"),
     Rule("unshare", 272, 97, conditions=(HasBits(0, _NEW_NAMESPACES | _NEW_TIME_NAMESPACE),)),
     Rule("clone", 56, 220, conditions=(HasBits(0, _NEW_NAMESPACES),)),
     # its flags are in memory, where a filter cannot look; libraries fall back to clone
-    Rule("clone3", 435, 435, errno.ENOSYS),
+    *calls("clone3 435 435", error=errno.ENOSYS),
     # interfaces of the kernel with a long record of bugs
-    Rule("io_uring_setup", 425, 425, errno.ENOSYS),
-    Rule("io_uring_enter", 426, 426, errno.ENOSYS),
-    Rule("io_uring_register", 427, 427, errno.ENOSYS),
-    Rule("bpf", 321, 280),
-    Rule("perf_event_open", 298, 241),
-    Rule("userfaultfd", 323, 282),
-    Rule("add_key", 248, 217),
-    Rule("request_key", 249, 218),
-    Rule("keyctl", 250, 219),
-    Rule("fanotify_init", 300, 262),
-    Rule("open_by_handle_at", 304, 265),
-    Rule("lookup_dcookie", 212, 18),
-    Rule("move_pages", 279, 239),
-    Rule("migrate_pages", 256, 238),
-    Rule("modify_ldt", 154, None),
+    *calls("io_uring_setup 425 425", "io_uring_enter 426 426", error=errno.ENOSYS),
+    *calls("io_uring_register 427 427", error=errno.ENOSYS),
+    *calls("bpf 321 280", "perf_event_open 298 241", "userfaultfd 323 282", "add_key 248 217"),
+    *calls("request_key 249 218", "keyctl 250 219", "fanotify_init 300 262"),
+    *calls("open_by_handle_at 304 265", "lookup_dcookie 212 18", "move_pages 279 239"),
+    *calls("migrate_pages 256 238", "modify_ldt 154 -"),
     # the machine as a whole
-    Rule("kexec_load", 246, 104),
-    Rule("kexec_file_load", 320, 294),
-    Rule("init_module", 175, 105),
-    Rule("finit_module", 313, 273),
-    Rule("delete_module", 176, 106),
-    Rule("reboot", 169, 142),
-    Rule("swapon", 167, 224),
-    Rule("swapoff", 168, 225),
-    Rule("acct", 163, 89),
-    Rule("quotactl", 179, 60),
-    Rule("quotactl_fd", 443, 443),
-    Rule("settimeofday", 164, 170),
-    Rule("clock_settime", 227, 112),
-    Rule("clock_adjtime", 305, 266),
-    Rule("adjtimex", 159, 171),
-    Rule("syslog", 103, 116),
-    Rule("sethostname", 170, 161),
-    Rule("setdomainname", 171, 162),
-    Rule("vhangup", 153, 58),
-    Rule("iopl", 172, None),
-    Rule("ioperm", 173, None),
+    *calls("kexec_load 246 104", "kexec_file_load 320 294", "init_module 175 105"),
+    *calls("finit_module 313 273", "delete_module 176 106", "reboot 169 142", "swapon 167 224"),
+    *calls("swapoff 168 225", "acct 163 89", "quotactl 179 60", "quotactl_fd 443 443"),
+    *calls("settimeofday 164 170", "clock_settime 227 112", "clock_adjtime 305 266"),
+    *calls("adjtimex 159 171", "syslog 103 116", "sethostname 170 161", "setdomainname 171 162"),
+    *calls("vhangup 153 58", "iopl 172 -", "ioperm 173 -"),
     # typing into the terminal of whoever looks at it
     Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCSTI),)),
     Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCLINUX),)),
@@ -174,7 +148,8 @@ RULES = (
     Rule("mknodat", 259, 33, conditions=(HasBits(2, _SET_ID_BITS),)),
     Rule("open", 2, None, conditions=(HasBits(1, _CREATES), HasBits(2, _SET_ID_BITS))),
     Rule("openat", 257, 56, conditions=(HasBits(2, _CREATES), HasBits(3, _SET_ID_BITS))),
-    Rule("openat2", 437, 437, errno.ENOSYS),  # its mode is in memory too
+    # its mode is in memory too
+    *calls("openat2 437 437", error=errno.ENOSYS),
 )
 
 _NEW_LISTENER = 1 << 3
@@ -184,11 +159,8 @@ _FILE_SYSTEM_IOCTLS = {
     "X": (0x801C581F,),  # FS_IOC_FSGETXATTR
     "v": (0x80087601,),  # FS_IOC_GETVERSION
     "r": (0x80047210,),  # FAT_IOCTL_GET_ATTRIBUTES
-    "\x94": (
-        0x40049409,
-        0x4020940D,
-        0xC0189436,
-    ),  # clone and deduplicate, which need a writable file
+    # clone and deduplicate, which need a writable file
+    "\x94": (0x40049409, 0x4020940D, 0xC0189436),
     "\x97": (),  # ceph
     "\xbc": (),  # bcachefs
     "\xcf": (),  # cifs
@@ -204,7 +176,7 @@ HOST_RULES = (
         )
         for each, allowed in _FILE_SYSTEM_IOCTLS.items()
     ),
-    Rule("file_setattr", 469, 469, errno.ENOSYS),
+    *calls("file_setattr 469 469", error=errno.ENOSYS),
     # a second listener would decide before that of the sandbox
     Rule("seccomp", 317, 277, errno.EBUSY, (HasBits(1, _NEW_LISTENER),)),
     # whoever opens a file waits for the process that has a lease on it
@@ -219,21 +191,12 @@ HOST_RULES = (
     Rule("sched_setparam", 142, 118, conditions=(NotIn(0, (0,)),)),
     Rule("sched_setattr", 314, 274, conditions=(NotIn(0, (0,)),)),
     # memory, semaphores and messages of other processes
-    Rule("shmget", 29, 194, errno.ENOSYS),
-    Rule("shmat", 30, 196, errno.ENOSYS),
-    Rule("shmctl", 31, 195, errno.ENOSYS),
-    Rule("semget", 64, 190, errno.ENOSYS),
-    Rule("semop", 65, 193, errno.ENOSYS),
-    Rule("semctl", 66, 191, errno.ENOSYS),
-    Rule("semtimedop", 220, 192, errno.ENOSYS),
-    Rule("msgget", 68, 186, errno.ENOSYS),
-    Rule("msgsnd", 69, 189, errno.ENOSYS),
-    Rule("msgrcv", 70, 188, errno.ENOSYS),
-    Rule("msgctl", 71, 187, errno.ENOSYS),
-    Rule("mq_open", 240, 180, errno.ENOSYS),
-    Rule("mq_unlink", 241, 181, errno.ENOSYS),
+    *calls("shmget 29 194", "shmat 30 196", "shmctl 31 195", "semget 64 190", error=errno.ENOSYS),
+    *calls("semop 65 193", "semctl 66 191", "semtimedop 220 192", error=errno.ENOSYS),
+    *calls("msgget 68 186", "msgsnd 69 189", "msgrcv 70 188", "msgctl 71 187", error=errno.ENOSYS),
+    *calls("mq_open 240 180", "mq_unlink 241 181", error=errno.ENOSYS),
     # the listener makes these calls itself, on files that the command may write
-    *(Rule(name, *numbers, notifies=True) for name, numbers in CALLS.items()),
+    *(Rule(*call, notifies=True) for call in CALLS),
 )
 """Calls that reach what a command shares with the host if it has no namespaces of its own."""
 

@@ -3,17 +3,17 @@
 Used in the worker process, so it imports only modules that import nothing heavy.
 """
 
-import ctypes
 import errno
 import resource
 
-from weakincentives.posix.child_process import Confinement, confine, install_filter
+from weakincentives.posix.child_process import Confinement, confine, install_filter, libc
 from weakincentives.sandbox.seccomp import (
     HOST_RULES,
     RULES,
     NotIn,
     Rule,
     build_filter,
+    calls,
     socket_rules,
 )
 
@@ -27,65 +27,25 @@ ADDRESS_SPACE = 1024 * 1024 * 1024
 _NEW_THREAD = 0x3D0F00  # the flags of clone(2) with which the C library makes a thread
 _M_ARENA_MAX = -8
 _first_use = [0]  # bytes of address space before any code ran
-_libc = ctypes.CDLL(None, use_errno=True)
 
 _PATH_CALLS = (
-    Rule("open", 2, None),
-    Rule("openat", 257, 56),
-    Rule("openat2", 437, 437),
-    Rule("creat", 85, None),
-    Rule("stat", 4, None),
-    Rule("lstat", 6, None),
-    Rule("newfstatat", 262, 79),
-    Rule("statx", 332, 291),
-    Rule("access", 21, None),
-    Rule("faccessat", 269, 48),
-    Rule("faccessat2", 439, 439),
-    Rule("readlink", 89, None),
-    Rule("readlinkat", 267, 78),
-    Rule("chdir", 80, 49),
-    Rule("mkdir", 83, None),
-    Rule("mkdirat", 258, 34),
-    Rule("rmdir", 84, None),
-    Rule("unlink", 87, None),
-    Rule("unlinkat", 263, 35),
-    Rule("rename", 82, None),
-    Rule("renameat", 264, 38),
-    Rule("renameat2", 316, 276),
-    Rule("link", 86, None),
-    Rule("linkat", 265, 37),
-    Rule("symlink", 88, None),
-    Rule("symlinkat", 266, 36),
-    Rule("truncate", 76, 45),
-    Rule("mknod", 133, None),
-    Rule("mknodat", 259, 33),
-    Rule("statfs", 137, 43),
-    Rule("memfd_create", 319, 279),
-    Rule("inotify_add_watch", 254, 27),
-    Rule("statmount", 457, 457),
-    Rule("listmount", 458, 458),
-    Rule("getxattr", 191, 8, errno.ENOTSUP),  # which a copy of a file expects
-    Rule("lgetxattr", 192, 9, errno.ENOTSUP),
-    Rule("listxattr", 194, 11, errno.ENOTSUP),
-    Rule("llistxattr", 195, 12, errno.ENOTSUP),
-    Rule("getxattrat", 464, 464, errno.ENOTSUP),
-    Rule("listxattrat", 465, 465, errno.ENOTSUP),
+    *calls("open 2 -", "openat 257 56", "openat2 437 437", "creat 85 -", "stat 4 -", "lstat 6 -"),
+    *calls("newfstatat 262 79", "statx 332 291", "access 21 -", "faccessat 269 48"),
+    *calls("faccessat2 439 439", "readlink 89 -", "readlinkat 267 78", "chdir 80 49", "mkdir 83 -"),
+    *calls("mkdirat 258 34", "rmdir 84 -", "unlink 87 -", "unlinkat 263 35", "rename 82 -"),
+    *calls("renameat 264 38", "renameat2 316 276", "link 86 -", "linkat 265 37", "symlink 88 -"),
+    *calls("symlinkat 266 36", "truncate 76 45", "mknod 133 -", "mknodat 259 33", "statfs 137 43"),
+    *calls("memfd_create 319 279", "inotify_add_watch 254 27", "statmount 457 457"),
+    *calls("listmount 458 458"),
+    # which a copy of a file expects
+    *calls("getxattr 191 8", "lgetxattr 192 9", "listxattr 194 11", error=errno.ENOTSUP),
+    *calls("llistxattr 195 12", "getxattrat 464 464", "listxattrat 465 465", error=errno.ENOTSUP),
 )
 _PROCESS_CALLS = (
-    Rule("execve", 59, 221),
-    Rule("execveat", 322, 281),
-    Rule("fork", 57, None),
-    Rule("vfork", 58, None),
-    Rule("kill", 62, 129),
-    Rule("tkill", 200, 130),
-    Rule("tgkill", 234, 131),
-    Rule("rt_sigqueueinfo", 129, 138),
-    Rule("rt_tgsigqueueinfo", 297, 240),
-    Rule("pidfd_send_signal", 424, 424),
-    Rule("setsid", 112, 157),
-    Rule("setpgid", 109, 154),
-    Rule("connect", 42, 203),
-    Rule("bind", 49, 200),
+    *calls("execve 59 221", "execveat 322 281", "fork 57 -", "vfork 58 -", "kill 62 129"),
+    *calls("tkill 200 130", "tgkill 234 131", "rt_sigqueueinfo 129 138"),
+    *calls("rt_tgsigqueueinfo 297 240", "pidfd_send_signal 424 424", "setsid 112 157"),
+    *calls("setpgid 109 154", "connect 42 203", "bind 49 200"),
 )
 # without a listener, the calls that notify one fail
 _RULES = (*RULES, *socket_rules(()), *HOST_RULES)
@@ -114,7 +74,7 @@ def confine_worker(ruleset: int | None) -> None:
         (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
     )
     confine(Confinement(limits, drops_privileges=True, ruleset=ruleset, seccomp=_first_filter))
-    _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
+    libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
 
 
 def seal_worker() -> None:

@@ -13,12 +13,10 @@ evaluation after the other; any other worker exits after one.
 """
 
 import builtins
-import ctypes
 import fcntl
 import gc
 import json
 import os
-import signal
 import socket
 import sys
 import threading
@@ -32,10 +30,8 @@ from weakincentives.posix import child_process
 from weakincentives.posix.frames import FrameError, receive_frame, send_frame
 from weakincentives.sandbox.process_tree import kill_descendants
 
-_PR_SET_PDEATHSIG = 1
 _UNWANTED = ("numpy", "numpy_financial")  # asteval imports them if it can, which takes long
 _NAME = b"wink-evaluate"
-_libc = ctypes.CDLL(None, use_errno=True)
 _CONNECTION, _RULESET, _FREE, _MAX_DESCRIPTOR = 3, 4, 16, 1024
 
 
@@ -170,7 +166,7 @@ def main(requests: str, parent: str, program: str, *directories: str) -> None:
     server = os.getpid()
 
     def work(_: bytes, descriptors: list[int]) -> None:
-        _die_with(server)
+        child_process.die_with(server)
         gc.enable()
         serve_evaluations(descriptors, loaded)
 
@@ -196,10 +192,3 @@ def _load(name: str) -> Program:
 def _import(name: str) -> Any:
     __import__(name)
     return sys.modules[name]
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
