@@ -57,6 +57,8 @@ ROOMS = (
     ("Landlock rules", "landlock", "sandbox/landlock.py", "LandlockSandbox"),
     ("namespaces", "bubblewrap", "sandbox/bubblewrap.py", "BubblewrapSandbox"),
     ("memory limits by control groups", "cgroup", "sandbox/cgroup.py", "ControlGroups"),
+    ("killing descendants", "process_tree", "sandbox/process_tree.py", "kill_descendants"),
+    ("what a process gives up", "child_process", "posix/child_process.py", "confine"),
     ("allowed hosts", "proxy", "sandbox/proxy.py", "ProxyServer"),
     ("time limits", "deadlines", "runtime/deadlines.py", "Deadline"),
     ("token budgets", "budget", "runtime/budget.py", "BudgetTracker"),

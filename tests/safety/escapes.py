@@ -63,9 +63,9 @@ SANDBOXES: dict[str, Make] = {
 
 def podman_config() -> PodmanSandboxConfig:
     """Return the engine and the image as the environment says, with the limits of all others."""
-    return PodmanSandboxConfig.from_environment(
+    return PodmanSandboxConfig(
         memory=LIMITS.memory, processes=LIMITS.processes, file_size=LIMITS.file_size
-    )
+    ).with_environment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,7 +709,7 @@ def _save_image(path: Path) -> bool:
     """Save the first image that containers would use; return whether there is one."""
     if shutil.which("podman") is None:
         return False
-    for image in PodmanSandboxConfig.from_environment().images:
+    for image in PodmanSandboxConfig().with_environment().images:
         command = ["podman", "save", "--quiet", "--output", str(path), image]
         if subprocess.run(command, check=False, capture_output=True).returncode == 0:
             path.chmod(0o644)

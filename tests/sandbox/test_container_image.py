@@ -93,7 +93,7 @@ def test_what_a_bootstrap_makes_becomes_an_image(programs: Path) -> None:
         assert lines[-1] == f"I: Importing {TAG}"
         done = subprocess.run(["podman", "image", "exists", found], check=False)
         assert done.returncode == 0
-        assert find_pin(PodmanSandboxConfig.from_environment(), TAG) == found
+        assert find_pin(PodmanSandboxConfig().with_environment(), TAG) == found
     finally:
         subprocess.run(["podman", "rmi", "--force", TAG], check=True, capture_output=True)
 
@@ -116,7 +116,7 @@ def test_an_image_is_pulled_with_progress(podman: PodmanSandboxConfig, tmp_path:
     lines: list[str] = []
     found = pull_image(saved, on_progress=lines.append)
     try:
-        assert found == lines[-1] == find_pin(PodmanSandboxConfig.from_environment(), saved)
+        assert found == lines[-1] == find_pin(PodmanSandboxConfig().with_environment(), saved)
         assert len(lines) > 1
         with PodmanSandbox(tmp_path, config=replace(podman, image=found)) as sandbox:
             assert sandbox.exec(["echo", "works"]).stdout == "works\n"

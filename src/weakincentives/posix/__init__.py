@@ -9,6 +9,7 @@ from weakincentives.posix.atomic import copy_all as copy_all
 from weakincentives.posix.atomic import copy_ownership as copy_ownership
 from weakincentives.posix.atomic import exchange as exchange
 from weakincentives.posix.atomic import remove as remove
+from weakincentives.posix.atomic import remove_entry as remove_entry
 from weakincentives.posix.atomic import remove_if_empty as remove_if_empty
 from weakincentives.posix.atomic import remove_leftovers as remove_leftovers
 from weakincentives.posix.atomic import remove_tree as remove_tree
@@ -37,6 +38,7 @@ from weakincentives.posix.descriptors import open_directory as open_directory
 from weakincentives.posix.descriptors import read_range as read_range
 from weakincentives.posix.descriptors import write_all as write_all
 from weakincentives.posix.frames import FrameError as FrameError
+from weakincentives.posix.frames import encode_frame as encode_frame
 from weakincentives.posix.frames import read_lines as read_lines
 from weakincentives.posix.frames import receive_frame as receive_frame
 from weakincentives.posix.frames import send_frame as send_frame
@@ -97,7 +99,6 @@ from weakincentives.posix.small_files import read_small as read_small
 from weakincentives.posix.small_files import remove_partial as remove_partial
 from weakincentives.posix.workers import ForkServer as ForkServer
 from weakincentives.posix.workers import ServerProcess as ServerProcess
-from weakincentives.posix.workers import has_exited as has_exited
 from weakincentives.posix.workers import is_readable as is_readable
 from weakincentives.posix.workers import start_worker as start_worker
 from weakincentives.posix.workers import worker_command as worker_command

@@ -21,6 +21,7 @@ from typing import Self
 from weakincentives.posix.descriptors import OpenDescriptor, open_directory, write_all
 from weakincentives.posix.interrupts import fault_point
 from weakincentives.posix.paths import is_leftover, is_temporary, os_error, temporary_name
+from weakincentives.posix.permissions import set_permissions
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -126,7 +127,7 @@ def remove_leftovers(directory: int, names: Iterable[str] | None = None) -> None
         with suppress(OSError):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if is_leftover(name, time.time() - found.st_mtime):
-                _remove_entry(directory, name)
+                remove_entry(directory, name)
 
 
 def write_piece(descriptor: int, piece: bytes) -> bool:
@@ -204,13 +205,13 @@ def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
 def _discard(directory: int, hidden: str, name: str) -> None:
     """Remove an entry that has been renamed away already; a failure leaves it hidden."""
     try:
-        _remove_entry(directory, hidden)
+        remove_entry(directory, hidden)
     except OSError as error:
         _log.warning("%r was deleted, but part of it is still on disk: %s", name, error)
 
 
-def _remove_entry(directory: int, name: str) -> None:
-    """Remove a temporary entry, file or directory."""
+def remove_entry(directory: int, name: str) -> None:
+    """Remove a file, or a directory with everything below it."""
     try:
         os.unlink(name, dir_fd=directory)
     except (IsADirectoryError, PermissionError):
@@ -280,9 +281,8 @@ def _move_up(name: str, opened: int, target: str, directory: int) -> None:
 
 def _grant_owner_access(directory: int, name: str) -> None:
     """Give the owner every permission on a directory, whatever it has now."""
-    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with OpenDescriptor(os.open(name, flags, dir_fd=directory)) as pinned, suppress(OSError):
-        Path(f"/proc/self/fd/{pinned}").chmod(0o700)
+    with suppress(OSError):
+        set_permissions(directory, name, 0o700)
 
 
 def _rename_exclusively(source: tuple[int, str], target: tuple[int, str]) -> None:

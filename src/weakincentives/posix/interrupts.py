@@ -146,7 +146,7 @@ def on_cancel(listener: Callable[[], None]) -> Callable[[], None]:
     Returns a function that unsubscribes it.
     """
     cancellation = _cancellation.get()
-    return _do_nothing if cancellation is None else cancellation.subscribe(listener)
+    return (lambda: None) if cancellation is None else cancellation.subscribe(listener)
 
 
 def is_cancelled() -> bool:
@@ -199,10 +199,6 @@ def check_time(what: str) -> None:
     if is_time_up():
         check_cancelled(what)
         raise TimeLimitError(f"{what} stopped: the time limit of this call has passed")
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def fault_point(point: str) -> None:

@@ -173,11 +173,7 @@ class RootedDirectory:
             descriptor = os.open(name, _READ_ENTRY, dir_fd=directory)
         except BlockingIOError:  # somebody holds a lease on it: only a blocking call breaks that
             return self.open_entry(directory, name)
-        try:
-            found = check_regular(os.fstat(descriptor), name)
-        except OSError:
-            os.close(descriptor)
-            raise
+        descriptor, found = _keep_regular(descriptor, name)
         if self._device in (None, found.st_dev):
             return descriptor, found
         os.close(descriptor)  # a mount, or a layer of an overlay: the kernel knows
@@ -201,12 +197,7 @@ class RootedDirectory:
     def _open_by_name(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Without /proc: check, open non-blocking, check the opened file again."""
         check_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
-        descriptor = self._open_segment(_encode(name), _READ_ENTRY, directory)
-        try:
-            return descriptor, check_regular(os.fstat(descriptor), name)
-        except OSError:
-            os.close(descriptor)
-            raise
+        return _keep_regular(self._open_segment(_encode(name), _READ_ENTRY, directory), name)
 
     def _open(self, path: str, flags: int) -> int:
         encoded = _encode(path)
@@ -423,7 +414,11 @@ def check_regular(found: os.stat_result, path: str) -> os.stat_result:
 def _open_by_name(path: str, flags: int) -> tuple[int, os.stat_result]:
     """Without /proc: check, open non-blocking, check the opened file again."""
     check_regular(Path(path).stat(follow_symlinks=not flags), path)
-    descriptor = os.open(path, _NONBLOCKING | flags)
+    return _keep_regular(os.open(path, _NONBLOCKING | flags), path)
+
+
+def _keep_regular(descriptor: int, path: str) -> tuple[int, os.stat_result]:
+    """Return an open file with its metadata if it is regular; else close it, and raise."""
     try:
         return descriptor, check_regular(os.fstat(descriptor), path)
     except OSError:

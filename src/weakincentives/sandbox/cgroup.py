@@ -177,11 +177,10 @@ def _remove_busy() -> None:
         try:
             group.rmdir()
         except FileNotFoundError:
-            _busy.discard(group)
+            pass
         except OSError:
             continue
-        else:
-            _busy.discard(group)
+        _busy.discard(group)
 
 
 def _remove_abandoned(directory: Path) -> None:

@@ -21,16 +21,14 @@ from weakincentives.posix import (
     OpenDescriptor,
     is_owner_gone,
     owner_name,
-    remove_tree,
+    remove_entry,
 )
 from weakincentives.sandbox.base import CommandOptions, CommandSandbox, ConfinedCommand
 from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, ControlGroups, SandboxLimits
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.process import CommandProcess
-from weakincentives.sandbox.protocol import (
-    SandboxUnavailableError,
-)
+from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import is_supported
 from weakincentives.sandbox.system_paths import (
     check_workspace,
@@ -73,11 +71,11 @@ class CommandEnvironment:
         return str(self._path / "tmp")
 
     def variables(
-        self, *, path: Sequence[str] | None = None, home: str = "", temporary: str = ""
+        self, *, path: Sequence[str], home: str = "", temporary: str = ""
     ) -> dict[str, str]:
         """Return the environment variables; home and temporary files may appear elsewhere."""
         return {
-            "PATH": os.pathsep.join(os.get_exec_path() if path is None else path),
+            "PATH": os.pathsep.join(path),
             "HOME": home or self.home,
             "TMPDIR": temporary or self.temporary,
             "LANG": "C.UTF-8",
@@ -101,20 +99,11 @@ def _remove(path: Path, owner: int) -> None:
     if os.getpid() != owner:
         return  # this process is a fork of the owner
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        with OpenDescriptor(descriptor):
-            with os.scandir(descriptor) as entries:
-                names = [entry.name for entry in entries]
-            for name in names:
-                _remove_entry(descriptor, name)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        with OpenDescriptor(os.open(path, flags)) as directory:
+            for name in os.listdir(directory):  # noqa: PTH208 # a descriptor has no path
+                remove_entry(directory, name)
         path.rmdir()
-
-
-def _remove_entry(directory: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=directory)
-    except (IsADirectoryError, PermissionError):
-        remove_tree(directory, name)
 
 
 class HostSandbox(CommandSandbox[CommandProcess]):
@@ -174,7 +163,7 @@ class HostSandbox(CommandSandbox[CommandProcess]):
 
     def _variables(self) -> dict[str, str]:
         """Return the variables that every command gets."""
-        return self._environment.variables()
+        return self._environment.variables(path=os.get_exec_path())
 
     def _create_import_hook(self) -> Path | None:
         """Write what makes Python import the copy; return its directory, or None without one."""

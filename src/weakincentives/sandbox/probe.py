@@ -89,12 +89,12 @@ def probe_sandbox(name: str, *, untrusted: Iterable[str | os.PathLike[str]] = ()
     """
     kind = ISOLATED[name]
     try:
-        with _bait() as bait, ExitStack() as stack:
+        with _bait() as (workspace, targets), ExitStack() as stack:
             if issubclass(kind, BubblewrapSandbox | PodmanSandbox):
-                sandbox = stack.enter_context(kind(bait.workspace, untrusted=untrusted))
+                sandbox = stack.enter_context(kind(workspace, untrusted=untrusted))
             else:
-                sandbox = stack.enter_context(kind(bait.workspace))
-            attempts = _attempt(sandbox, bait)
+                sandbox = stack.enter_context(kind(workspace))
+            attempts = _attempt(sandbox, targets)
             limited = sandbox.limited
     except (SandboxUnavailableError, OSError) as error:
         return ProbeResult(name, {}, str(error))
@@ -209,19 +209,9 @@ def check_hosts(name: str, hosts: Sequence[str]) -> None:
 # --- the probe: targets outside the sandbox, and a program inside that tries to reach them ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Bait:
-    """Things outside a workspace that a command must not reach."""
-
-    workspace: Path
-    secret: Path
-    port: int
-    unix_socket: str
-    abstract_socket: str
-
-
 @contextmanager
-def _bait() -> Generator[_Bait, None, None]:
+def _bait() -> Generator[tuple[Path, dict[str, object]], None, None]:
+    """Make a workspace, and things outside that a command must not reach; yield both."""
     with tempfile.TemporaryDirectory(prefix="wink-probe-") as name:
         directory = Path(name)
         workspace, secret = directory / "workspace", directory / "secret"
@@ -232,8 +222,14 @@ def _bait() -> Generator[_Bait, None, None]:
         with socket.socket() as tcp, _unix_server(directory), _unix_server(abstract):
             tcp.bind(("127.0.0.1", 0))
             tcp.listen()
-            port: int = tcp.getsockname()[1]
-            yield _Bait(workspace, secret, port, unix_socket, abstract)
+            targets: dict[str, object] = {
+                "secret": str(secret),
+                "outside": str(directory / "planted"),
+                "port": tcp.getsockname()[1],
+                "sockets": [unix_socket, abstract],
+                "process": os.getpid(),
+            }
+            yield workspace, targets
 
 
 @contextmanager
@@ -249,15 +245,10 @@ def _unix_server(address: str | Path) -> Generator[None, None, None]:
         yield
 
 
-def _attempt(sandbox: HostSandbox | PodmanSandbox, bait: _Bait) -> dict[str, dict[str, bool]]:
+def _attempt(
+    sandbox: HostSandbox | PodmanSandbox, targets: Mapping[str, object]
+) -> dict[str, dict[str, bool]]:
     """Return for every promise which attempts to break it succeeded."""
-    targets = {
-        "secret": str(bait.secret),
-        "outside": str(bait.secret.parent / "planted"),
-        "port": bait.port,
-        "sockets": [bait.unix_socket, bait.abstract_socket],
-        "process": os.getpid(),
-    }
     arguments = [sandbox.python, "-I", "-S", "-c", _ATTEMPTS, json.dumps(targets)]
     done = sandbox.exec(arguments, timeout=_TIMEOUT)
     found: dict[str, Any] = {}

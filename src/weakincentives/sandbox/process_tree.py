@@ -33,11 +33,6 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def session_members(session: int) -> set[int]:
-    """Return the processes of a session."""
-    return {pid for pid, _, _, other in processes() if other == session}
-
-
 def live_processes(pids: Iterable[int]) -> Iterator[int]:
     """Yield the processes that are alive, not zombies."""
     wanted = set(pids)
@@ -67,17 +62,17 @@ def kill_descendants(pid: int) -> None:
 
 def kill_orphans(ancestor: int, server: int, supervisors: set[int]) -> None:
     """Kill what is below a process, except a fork server, its supervisors and all below them."""
-    _kill_and_wait(lambda: _orphans(ancestor, {server}, supervisors))
+
+    def find() -> set[int]:
+        kept = supervisors.union({server}, *map(descendants, supervisors))
+        return descendants(ancestor) - kept
+
+    _kill_and_wait(find)
 
 
 def kill_session(session: int) -> None:
     """Kill the processes of a session."""
-    _kill_and_wait(lambda: session_members(session))
-
-
-def _orphans(ancestor: int, server: set[int], supervisors: set[int]) -> set[int]:
-    kept = supervisors.union(server, *map(descendants, supervisors))
-    return descendants(ancestor) - kept
+    _kill_and_wait(lambda: {pid for pid, _, _, other in processes() if other == session})
 
 
 def _kill_and_wait(find: Callable[[], set[int]]) -> None:

@@ -1,21 +1,26 @@
-"""A container that starts when it is needed, and the choice of an OCI runtime that works."""
+"""A container that starts when it is needed, and the removal of those that killed processes left.
+
+The OCI runtime is the first that works.
+"""
 
 import json
 import os
+import platform
 import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weakincentives.posix import child_process, descriptors, frames, workers
-from weakincentives.sandbox import attribute_calls, command, launcher, process_tree, supervisor
-from weakincentives.sandbox.container import engine, entries, file_server, runner
+from weakincentives.posix import encode_frame, is_owner_gone
+from weakincentives.sandbox.container import engine, runner
 from weakincentives.sandbox.container.client import RunnerClient
 from weakincentives.sandbox.container.image import find_pin
-from weakincentives.sandbox.container.prune import prune_once
+from weakincentives.sandbox.container.overlays import prune_overlays
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
@@ -25,11 +30,15 @@ from weakincentives.sandbox.seccomp import (
     socket_rules,
 )
 
+# what the runner consists of, each after those that it imports
 _MODULES = (
-    *(descriptors, frames, workers, child_process),
-    *(attribute_calls, process_tree, supervisor, command, launcher),
-    *(entries, file_server, runner),
+    *("posix.descriptors", "posix.frames", "posix.workers", "posix.child_process"),
+    *("sandbox.attribute_calls", "sandbox.process_tree", "sandbox.supervisor"),
+    *("sandbox.command", "sandbox.launcher", "sandbox.container.entries"),
+    *("sandbox.container.file_server", "sandbox.container.runner"),
 )
+_PACKAGES = ("", ".posix", ".sandbox", ".sandbox.container")
+_SOURCES = Path(str(runner.__file__)).parents[2]
 _START_TIMEOUT = 60.0  # seconds
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # reads the modules from standard input and starts the runner
@@ -58,6 +67,7 @@ _RUNTIME_ERRORS = ("OCI runtime", "crun", "cgroups in hybrid mode", "setrlimit",
 
 # the image and the runtime that have started a container
 _known_starts: dict[engine.PodmanSandboxConfig, tuple[str, str | None]] = {}
+_pruned: set[engine.PodmanSandboxConfig] = set()
 
 
 class _LaunchError(Exception):
@@ -209,7 +219,7 @@ class Container:
         _known_starts[self._config] = image, runtime
         self._discard()  # so that nothing is left if this process is killed
         self._name, self.image = name, image
-        prune_once(self._config)
+        _prune_once(self._config)
         return client
 
     def _make_directory(self) -> str:
@@ -258,14 +268,64 @@ class Container:
 
 def _bundle(seccomp: bytes, limits: Mapping[str, int]) -> bytes:
     """Return the modules of the runner with its arguments, as `_BOOTSTRAP` reads them."""
-    packages = [(name, "") for name in _package_names()]
-    modules = [(each.__name__, Path(str(each.__file__)).read_text()) for each in _MODULES]
+    modules = [(f"{_SOURCES.name}{each}", "") for each in _PACKAGES]
+    for each in _MODULES:
+        source = _SOURCES.joinpath(*each.split(".")).with_suffix(".py")
+        modules.append((f"{_SOURCES.name}.{each}", source.read_text(encoding="utf-8")))
     arguments = [engine.WORKSPACE, seccomp.hex(), dict(limits)]
-    return frames.encode_frame(json.dumps([packages + modules, arguments]).encode())
+    return encode_frame(json.dumps([modules, arguments]).encode())
 
 
-def _package_names() -> list[str]:
-    """Return the packages of the modules, each before those inside it."""
-    parents = [each.__name__.split(".")[:-1] for each in _MODULES]
-    counts = [(names, count) for names in parents for count in range(1, len(names) + 1)]
-    return sorted({".".join(names[:count]) for names, count in counts})
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """What was removed.
+
+    Args:
+        containers: The names of containers.
+        overlays: The paths of directories that had the workspaces of sections.
+        problem: Why containers could not be looked for; empty if they were.
+    """
+
+    containers: tuple[str, ...] = ()
+    overlays: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def prune_sandboxes(config: engine.PodmanSandboxConfig | None = None) -> PruneResult:
+    """Remove the containers and overlays of processes that have ended.
+
+    A process whose state is unknown, for example on another machine, counts as running.
+    """
+    used = engine.configure(config)
+    overlays = tuple(prune_overlays(used.cache_directory))
+    try:
+        podman = engine.PodmanEngine(used)
+        containers = find_leftovers(podman)
+        podman.remove(containers)
+    except SandboxUnavailableError as error:
+        return PruneResult(overlays=overlays, problem=str(error))
+    return PruneResult(tuple(containers), overlays)
+
+
+def find_leftovers(podman: engine.PodmanEngine) -> list[str]:
+    """Return the names of containers whose process on this machine is gone."""
+    text = podman.run("ps", "--all", "--filter", f"label={engine.OWNER_LABEL}", "--format", "json")
+    return [each["Names"][0] for each in json.loads(text or "[]") if _is_leftover(each["Labels"])]
+
+
+def _is_leftover(labels: Mapping[str, str]) -> bool:
+    if labels.get(engine.MACHINE_LABEL) != platform.node():
+        return False  # nobody here knows whether its owner runs
+    return is_owner_gone(labels.get(engine.OWNER_LABEL, "")) is True
+
+
+def _prune_once(config: engine.PodmanSandboxConfig) -> None:
+    """Call `prune_sandboxes` in the background, once in the life of this process."""
+
+    def prune() -> None:
+        with suppress(OSError, ValueError):
+            prune_sandboxes(config)
+
+    if config not in _pruned:
+        _pruned.add(config)
+        threading.Thread(target=prune, daemon=True).start()

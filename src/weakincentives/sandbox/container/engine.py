@@ -16,14 +16,10 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from weakincentives.posix import owner_name
 from weakincentives.sandbox.protocol import WORKSPACE, SandboxUnavailableError
-from weakincentives.sandbox.system_paths import (
-    find_program,
-    trusted_search_path,
-)
+from weakincentives.sandbox.system_paths import find_program, trusted_search_path
 
 HOME = "/home/user"
 """The home directory of commands."""
@@ -46,9 +42,10 @@ _FIXES = (
         " --add-subgids 100000-165535 $USER`",
     ),
     ('"python3"', "use an image with Python 3.10 or later"),
-    ("connection refused", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
-    ("cannot connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
-    ("unable to connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
+    *(
+        (problem, "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION")
+        for problem in ("connection refused", "cannot connect", "unable to connect")
+    ),
     (
         "hybrid mode",
         "install runc, which works with control groups of both versions: `apt install runc`; it is"
@@ -107,18 +104,6 @@ class PodmanSandboxConfig:
         """Check the user."""
         if self.user is not None and max(self.user_numbers) > _NOBODY:
             raise _user_error(self.user)
-
-    @classmethod
-    def from_environment(
-        cls, environment: Mapping[str, str] | None = None, **settings: Any
-    ) -> "PodmanSandboxConfig":
-        """Return a configuration with these fields, and the others from the environment.
-
-        Args:
-            environment: The variables; those of this process by default.
-            settings: Fields of the configuration, which take precedence.
-        """
-        return cls(**settings).with_environment(environment)
 
     def with_environment(
         self, environment: Mapping[str, str] | None = None

@@ -7,10 +7,11 @@ link, and permissions never keep the owner out.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from weakincentives.posix.descriptors import OpenDescriptor, write_all
+from weakincentives.posix.descriptors import CloseOnExit, OpenDescriptor, write_all
 
 FILE, DIRECTORY, LINK, SPECIAL = "f", "d", "l", "s"
 """Kinds of entries."""
@@ -37,8 +38,8 @@ def open_directory(root: str, path: str) -> int:
     return descriptor
 
 
-class Parent:
-    """The open directory above a path, and the last segment of it; a context manager."""
+class Parent(CloseOnExit):
+    """The open directory above a path, and the last segment of it."""
 
     def __init__(self, root: str, path: str) -> None:
         """Open it; the root itself is `.` in the root."""
@@ -46,11 +47,7 @@ class Parent:
         self.name: str = name or "."
         self.directory: int = open_directory(root, above)
 
-    def __enter__(self) -> "Parent":
-        """Return it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the directory."""
         os.close(self.directory)
 
@@ -86,7 +83,7 @@ def describe(directory: int, name: str) -> Facts:
 
 def scan(directory: int) -> Iterator[tuple[str, Facts]]:
     """Yield the names in a directory with their facts."""
-    with _Accessible(directory):
+    with _grant_access(directory):
         opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         with OpenDescriptor(opened) as listing:
             for name in os.listdir(listing):  # noqa: PTH208 # a descriptor has no path
@@ -98,20 +95,22 @@ def scan(directory: int) -> Iterator[tuple[str, Facts]]:
                     continue  # it is gone meanwhile
 
 
-class _Accessible:
-    """Grants the owner access to a directory while it is in use."""
+@contextmanager
+def _grant_access(directory: int) -> Generator[None, None, None]:
+    """Grant the owner access to a directory while it is in use."""
+    mode = stat.S_IMODE(os.fstat(directory).st_mode)
+    is_closed = mode & 0o500 != 0o500
+    if is_closed:
+        _set_mode(directory, mode | 0o700)
+    try:
+        yield
+    finally:
+        if is_closed:
+            _set_mode(directory, mode)
 
-    def __init__(self, directory: int) -> None:
-        self._path = f"/proc/self/fd/{directory}"
-        self._mode: int = stat.S_IMODE(os.fstat(directory).st_mode)
 
-    def __enter__(self) -> None:
-        if self._mode & 0o500 != 0o500:
-            os.chmod(self._path, self._mode | 0o700)  # noqa: PTH101 # pathlib takes long to import
-
-    def __exit__(self, *_: object) -> None:
-        if self._mode & 0o500 != 0o500:
-            os.chmod(self._path, self._mode)  # noqa: PTH101 # pathlib takes long to import
+def _set_mode(descriptor: int, mode: int) -> None:
+    os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101 # pathlib takes long to import
 
 
 def open_readable(directory: int, name: str) -> int:
@@ -147,7 +146,7 @@ def change_mode(directory: int, name: str, mode: int) -> None:
     """Change permissions of a file or directory; a link is left alone."""
     with OpenDescriptor(os.open(name, _PATH, dir_fd=directory)) as descriptor:
         if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101 # pathlib takes long to import
+            _set_mode(descriptor, mode)
 
 
 def read_all(descriptor: int) -> bytes:

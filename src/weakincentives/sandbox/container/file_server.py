@@ -24,6 +24,8 @@ LARGE_FILE = 16 * 1024 * 1024
 UNREADABLE, LARGE = -1, -2
 """Instead of the size of a file that is not sent with others."""
 
+_WITH_DATA = ("stage", "batch", "store")
+
 
 def pack(value: object, data: bytes = b"") -> bytes:
     """Return a request or a reply as bytes: a frame of JSON, then data."""
@@ -78,7 +80,10 @@ class FileServer:
         """Return the reply to a request; an OSError becomes its number."""
         request, data = unpack(payload)
         try:
-            value, reply = self._operations[request.pop("op")](data=data, **request)
+            name = request.pop("op")
+            if name in _WITH_DATA:
+                request["data"] = data
+            value, reply = self._operations[name](**request)
             return pack({"value": value}, reply)
         except OSError as error:
             return pack({"errno": error.errno or errno.EIO})
@@ -92,8 +97,7 @@ class FileServer:
 
     # --- reading ---
 
-    def _stat(self, path: str, data: bytes) -> tuple[object, bytes]:
-        del data
+    def _stat(self, path: str) -> tuple[object, bytes]:
         try:
             with entries.Parent(self._root, path) as parent:
                 return entries.describe(parent.directory, parent.name), b""
@@ -104,14 +108,12 @@ class FileServer:
         except UnicodeEncodeError:
             return None, b""
 
-    def _list(self, path: str, data: bytes) -> tuple[object, bytes]:
-        del data
+    def _list(self, path: str) -> tuple[object, bytes]:
         with self._open_directory(path) as directory:
             return list(entries.scan(directory)), b""
 
-    def _walk(self, path: str, data: bytes) -> tuple[object, bytes]:
+    def _walk(self, path: str) -> tuple[object, bytes]:
         """Return the time, and everything below a directory, each before those below it."""
-        del data
         now = time.time_ns()
         found: list[tuple[str, object]] = []
         pending = [path]
@@ -125,8 +127,7 @@ class FileServer:
                         pending.append(below)
         return {"now": now, "entries": found}, b""
 
-    def _open_file(self, path: str, data: bytes) -> tuple[object, bytes]:
-        del data
+    def _open_file(self, path: str) -> tuple[object, bytes]:
         with entries.Parent(self._root, path) as parent:
             descriptor = entries.open_readable(parent.directory, parent.name)
         size = os.fstat(descriptor).st_size
@@ -138,21 +139,18 @@ class FileServer:
             content = os.read(descriptor, INLINE + 1)
         return {"size": len(content), "handle": 0}, content
 
-    def _read(self, handle: int, offset: int, size: int, data: bytes) -> tuple[object, bytes]:
-        del data
+    def _read(self, handle: int, offset: int, size: int) -> tuple[object, bytes]:
         return {}, os.pread(self._open[handle], size, offset)
 
-    def _close(self, handle: int, data: bytes) -> tuple[object, bytes]:
-        del data
+    def _close(self, handle: int) -> tuple[object, bytes]:
         os.close(self._open.pop(handle))
         return {}, b""
 
-    def _load(self, paths: list[str], limit: int, data: bytes) -> tuple[object, bytes]:
+    def _load(self, paths: list[str], limit: int) -> tuple[object, bytes]:
         """Return the contents of the first of `paths`, up to about `limit` bytes together.
 
         The size of a file that cannot be read is `UNREADABLE`, of a large one `LARGE`.
         """
-        del data
         sizes: list[int] = []
         contents: list[bytes] = []
         for path in paths:
@@ -192,10 +190,11 @@ class FileServer:
         """Apply changes in order; each takes its `size` bytes of the data."""
         offset = 0
         for change in changes:
-            size = change.pop("size", 0)
-            content = data[offset : offset + size]
-            offset += size
-            self._changes[change.pop("op")](data=content, **change)
+            name, size = change.pop("op"), change.pop("size", 0)
+            if name in _WITH_DATA:
+                change["data"] = data[offset : offset + size]
+                offset += size
+            self._changes[name](**change)
         return {}, b""
 
     def _store(
@@ -224,19 +223,16 @@ class FileServer:
         entries.create_file(directory, name, data)
         return os.dup(directory), name
 
-    def _make_directory(self, path: str, data: bytes) -> None:
-        del data
+    def _make_directory(self, path: str) -> None:
         with entries.Parent(self._root, path) as parent:
             os.mkdir(parent.name, 0o755, dir_fd=parent.directory)
             entries.change_mode(parent.directory, parent.name, 0o755)  # whatever the umask
 
-    def _make_link(self, path: str, target: str, data: bytes) -> None:
-        del data
+    def _make_link(self, path: str, target: str) -> None:
         with entries.Parent(self._root, path) as parent:
             os.symlink(target, parent.name, dir_fd=parent.directory)
 
-    def _remove(self, path: str, data: bytes) -> None:
-        del data
+    def _remove(self, path: str) -> None:
         with entries.Parent(self._root, path) as parent:
             self._count += 1
             hidden = f"{entries.TEMPORARY_PREFIX}{self._count}"
@@ -244,13 +240,11 @@ class FileServer:
                 os.rename(parent.name, hidden, src_dir_fd=parent.directory, dst_dir_fd=root)
                 entries.remove_tree(root, hidden)
 
-    def _move(self, path: str, goal: str, data: bytes) -> None:
-        del data
+    def _move(self, path: str, goal: str) -> None:
         with entries.Parent(self._root, path) as old, entries.Parent(self._root, goal) as new:
             os.rename(old.name, new.name, src_dir_fd=old.directory, dst_dir_fd=new.directory)
 
-    def _copy(self, path: str, goal: str, data: bytes) -> None:
-        del data
+    def _copy(self, path: str, goal: str) -> None:
         with entries.Parent(self._root, path) as old, entries.Parent(self._root, goal) as new:
             self._count += 1
             hidden = f"{entries.TEMPORARY_PREFIX}{self._count}"
@@ -262,13 +256,11 @@ class FileServer:
                     entries.remove_tree(root, hidden)
                     raise
 
-    def _make_pipe(self, path: str, data: bytes) -> None:
+    def _make_pipe(self, path: str) -> None:
         """Create a named pipe, for tests."""
-        del data
         with entries.Parent(self._root, path) as parent:
             os.mkfifo(parent.name, dir_fd=parent.directory)
 
-    def _change_mode(self, path: str, mode: int, data: bytes) -> None:
-        del data
+    def _change_mode(self, path: str, mode: int) -> None:
         with entries.Parent(self._root, path) as parent:
             entries.change_mode(parent.directory, parent.name, mode)

@@ -6,7 +6,6 @@ output, as frames. When standard input is closed, the runner exits, and the kern
 everything in the container.
 """
 
-import ctypes
 import errno
 import json
 import os
@@ -48,7 +47,7 @@ _HEADER = struct.Struct(">IB")  # of a message: number of the command or call, k
 _CHUNK = 256 * 1024
 _PIECE = 64 * 1024  # of a command's input or output
 _MAX_DRAIN = 32  # pieces; more than the capacity of a pipe
-_PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
+_PR_SET_DUMPABLE = 4
 _NAME = b"wink-runner"
 _OOM_SCORE = "500"  # if memory runs out, the kernel kills commands before the runner
 # control groups of version 2 and of version 1
@@ -396,7 +395,7 @@ def _is_limit(path: str) -> bool:
 
 def _set_dumpable(value: int) -> None:
     """Set whether commands may open this process's descriptors and memory through /proc."""
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
+    child_process.libc.prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
 
 
 def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
@@ -411,7 +410,7 @@ def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
         signal.signal(getattr(signal, number), signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o022)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+    child_process.set_name(_NAME)
     if seccomp:
         child_process.install_filter(bytes.fromhex(seccomp))
     limited = [name for name, files in _LIMITS.items() if any(map(_is_limit, files))]
