@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from scripts.steps import ROOT
+from weakincentives.posix import Confinement
 from weakincentives.sandbox import LandlockSandbox, LocalSandbox
 from weakincentives.sandbox.attribute_calls import CALLS
 from weakincentives.sandbox.base import ConfinedCommand
-from weakincentives.sandbox.command import Command, Confinement
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.host import HostSandbox
 
 LONG = 120.0
@@ -30,7 +31,7 @@ _NUMBERS = {name: numbers[_COLUMN] for name, *numbers in CALLS}
 class UnprivilegedSandbox(LocalSandbox):
     """Isolates nothing, but commands have no capabilities, as in every sandbox that does."""
 
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+    def _confine(self, command: PreparedCommand, cwd: str) -> ConfinedCommand:
         return ConfinedCommand(replace(command, confinement=Confinement(drops_privileges=True)))
 
 

@@ -13,7 +13,7 @@ from weakincentives.sandbox.bubblewrap import (
     describe_restriction,
     find_bubblewrap,
 )
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.host import IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.probe import (
@@ -56,7 +56,7 @@ def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch: pytest.Monkey
 class Unchangeable(LandlockSandbox):
     """Its supervisor may not change the attributes of any file."""
 
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+    def _confine(self, command: PreparedCommand, cwd: str) -> ConfinedCommand:
         confined = super()._confine(command, cwd)
         confinement = confined.command.confinement
         for each in confinement.writable:

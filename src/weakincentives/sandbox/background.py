@@ -12,8 +12,8 @@ from threading import Event, Lock, Thread
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from weakincentives.filesystem import LimitExceededError
-from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import Output
+from weakincentives.sandbox.process import RunningCommand
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     ExecResult,
@@ -86,48 +86,6 @@ class BackgroundSandbox(Protocol):
 
     def processes(self) -> Sequence["BackgroundProcess"]:
         """Return the processes that run, and those that have ended lately, oldest first."""
-        ...
-
-
-class _Stream(Protocol):
-    def output(self) -> Output: ...
-
-    def take(self, *, is_end: bool = False) -> Output: ...
-
-
-class RunningCommand(Protocol):
-    """A command that has been started by a sandbox."""
-
-    @property
-    def out(self) -> _Stream:
-        """Standard output."""
-        ...
-
-    @property
-    def err(self) -> _Stream:
-        """Standard error."""
-        ...
-
-    @property
-    def report(self) -> SupervisorReport:
-        """What its supervisor has reported so far."""
-        ...
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether no process of it is left."""
-        ...
-
-    def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
-        """Read its output until no process is left; return False on timeout."""
-        ...
-
-    def finish(self) -> None:
-        """Stop what still runs, and release what it uses."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it and everything it started; thread-safe and idempotent."""
         ...
 
 

@@ -8,24 +8,18 @@ import math
 import os
 import signal
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, get_ident
-from types import TracebackType
-from typing import Generic, Self, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
-from weakincentives.posix import check_time, on_cancel, os_error, remaining_time
-from weakincentives.sandbox.background import (
-    BackgroundProcess,
-    BackgroundProcesses,
-    OnStart,
-    RunningCommand,
-)
+from weakincentives.posix import CloseOnExit, check_time, on_cancel, os_error, remaining_time
+from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
 from weakincentives.sandbox.command import (
-    Command,
+    PreparedCommand,
     check_limits,
     encode_stdin,
     validate_argv,
@@ -33,7 +27,7 @@ from weakincentives.sandbox.command import (
 )
 from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import Output
-from weakincentives.sandbox.process import CommandProcess
+from weakincentives.sandbox.process import CommandProcess, RunningCommand
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
@@ -63,7 +57,7 @@ class CommandOptions(TypedDict, total=False):
     clock: Callable[[], float]
 
 
-class CommandSandbox(ABC, Generic[_Process]):
+class CommandSandbox(CloseOnExit, Generic[_Process]):
     """Runs commands to their end, or in the background."""
 
     def __init__(
@@ -161,23 +155,10 @@ class CommandSandbox(ABC, Generic[_Process]):
             # a signal handler may call this on the thread that runs a command: don't wait for that
             self._idle.wait_for(lambda: all(thread == me for thread in self._running.values()))
 
-    def __enter__(self) -> Self:
-        """Return the sandbox."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
-
     # --- what a subclass does differently ---
 
     @abstractmethod
-    def _confine(self, command: Command, cwd: str) -> "ConfinedCommand":
+    def _confine(self, command: PreparedCommand, cwd: str) -> "ConfinedCommand":
         """Return the command to start instead of `command`, which is to run in `cwd`."""
 
     @abstractmethod
@@ -216,13 +197,13 @@ class CommandSandbox(ABC, Generic[_Process]):
 
     def _create_command(
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: str | bytes | None
-    ) -> Command:
+    ) -> PreparedCommand:
         variables = {**self._env, **validate_env(env)}
-        return Command(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
+        return PreparedCommand(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
 
     def _run(
         self,
-        command: Command,
+        command: PreparedCommand,
         cwd: str,
         seconds: float,
         max_output: int,
@@ -295,9 +276,9 @@ class CommandSandbox(ABC, Generic[_Process]):
 class ConfinedCommand:
     """A command with everything that confines it, until it has ended."""
 
-    def __init__(self, command: Command, port: ProxyPort | None = None) -> None:
+    def __init__(self, command: PreparedCommand, port: ProxyPort | None = None) -> None:
         """Start `command` as it is; `port` is the port of its proxy."""
-        self.command: Command = command
+        self.command: PreparedCommand = command
         self.cwd: str = "."
         self.max_output: int = DEFAULT_MAX_OUTPUT
         self.listener: OutputListener | None = None

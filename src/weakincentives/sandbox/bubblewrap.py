@@ -30,7 +30,7 @@ from weakincentives.extras import install_command
 from weakincentives.filesystem import HostBacked, HostFilesystem
 from weakincentives.posix import Confinement, network_namespace
 from weakincentives.sandbox.base import ConfinedCommand
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 from weakincentives.sandbox.process import CommandProcess
@@ -42,12 +42,7 @@ from weakincentives.sandbox.protocol import (
 )
 from weakincentives.sandbox.proxy import ProxyPort
 from weakincentives.sandbox.proxy_connection import ProxySettings
-from weakincentives.sandbox.seccomp import (
-    NETWORK_FAMILIES,
-    RULES,
-    build_filter,
-    socket_rules,
-)
+from weakincentives.sandbox.seccomp import NETWORK_FAMILIES, RULES, build_filter, socket_rules
 from weakincentives.sandbox.supervisor import PROXY_PORT
 from weakincentives.sandbox.system_paths import (
     SYSTEM_DIRECTORIES,
@@ -183,7 +178,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         del directory
         return _HOOK
 
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+    def _confine(self, command: PreparedCommand, cwd: str) -> ConfinedCommand:
         host_network = self._host_network()
         shares_network = host_network is not None
         confinement = self._limit()._replace(is_wrapped=True, forbidden_network=host_network)
@@ -323,7 +318,7 @@ class _BubblewrapCommand(ConfinedCommand):
 
     def __init__(
         self,
-        command: Command,
+        command: PreparedCommand,
         wrapper: list[str],
         program: bytes,
         confinement: Confinement,

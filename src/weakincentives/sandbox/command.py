@@ -9,7 +9,7 @@ from weakincentives.posix.child_process import Confinement
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class PreparedCommand:
     """A validated command, ready to be sent to its supervisor."""
 
     argv: tuple[str, ...]

@@ -25,7 +25,7 @@ from weakincentives.posix import (
 )
 from weakincentives.sandbox.base import CommandOptions, CommandSandbox, ConfinedCommand
 from weakincentives.sandbox.cgroup import DEFAULT_SANDBOX_LIMITS, ControlGroups, SandboxLimits
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.launcher import Launcher
 from weakincentives.sandbox.process import CommandProcess
 from weakincentives.sandbox.protocol import SandboxUnavailableError
@@ -173,7 +173,7 @@ class HostSandbox(CommandSandbox[CommandProcess]):
         """Return where commands find the directory of the import hook."""
         return str(directory)
 
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+    def _confine(self, command: PreparedCommand, cwd: str) -> ConfinedCommand:
         """Return the command to start instead of `command`, which is to run in `cwd`."""
         del cwd  # the process starts there anyway
         return ConfinedCommand(command)

@@ -29,7 +29,7 @@ from weakincentives.filesystem import HostFilesystem
 from weakincentives.posix import OpenDescriptor
 from weakincentives.posix.child_process import check, close_all, libc
 from weakincentives.sandbox.base import ConfinedCommand
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import HOST_RULES, RULES, build_filter, socket_rules
@@ -171,7 +171,7 @@ class LandlockSandbox(IsolatedSandbox):
         super().close()
         self._close_rules()
 
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+    def _confine(self, command: PreparedCommand, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there
         copies: list[int] = []  # each command closes its own
         try:

@@ -18,7 +18,7 @@ from functools import partial
 from weakincentives.posix import workers
 from weakincentives.posix.frames import send_frame
 from weakincentives.sandbox import process_tree, supervisor
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 
 RESPONSE_TIMEOUT = 5.0
 """Seconds for a supervisor to respond, in addition to its own work."""
@@ -221,7 +221,7 @@ class SupervisorProcess:
 
     def start(
         self,
-        command: Command,
+        command: PreparedCommand,
         descriptors: Sequence[int],
         report: SupervisorReport | None = None,
     ) -> None:

@@ -63,8 +63,14 @@ class Output:
 class OutputBuffer:
     """Keeps at most `limit` bytes of a stream: its head and its tail. Thread-safe."""
 
-    def __init__(self, limit: int) -> None:
-        """Keep up to `limit` bytes: half from the beginning, half from the end."""
+    def __init__(self, limit: int, sink: Callable[[bytes], object] | None = None) -> None:
+        """Keep up to `limit` bytes: half from the beginning, half from the end.
+
+        Everything is also passed to `sink`, as it arrives.
+        """
+        self.sink: Callable[[bytes], object] | None = sink
+        self.beginning: bytes = b""
+        """The first bytes, whatever the limit."""
         self._head_size = limit - limit // 2
         self._tail_size = limit // 2
         self._lock = Lock()
@@ -74,6 +80,10 @@ class OutputBuffer:
         """Add the next bytes of the stream."""
         with self._lock:
             self._feed(data)
+        if len(self.beginning) < _MAX_BEGINNING:
+            self.beginning += data[:_MAX_BEGINNING]
+        if self.sink is not None and data:
+            self.sink(data)
 
     def output(self) -> Output:
         """Return the bytes kept so far; no UTF-8 character is split."""
@@ -146,7 +156,7 @@ _MAX_BEGINNING = 2_000  # bytes
 _MAX_DRAIN = 2 * 1024 * 1024  # more than the capacity of a pipe
 
 
-class Stream(Protocol):
+class Pollable(Protocol):
     """A pollable file descriptor and its handler."""
 
     events: int
@@ -196,21 +206,10 @@ class Pipe:
 class Reader(Pipe):
     """Standard output or standard error of a process."""
 
-    def __init__(self, limit: int, sink: Callable[[bytes], object] | None = None) -> None:
-        """Keep up to `limit` bytes; pass everything to `sink` as it is read."""
+    def __init__(self, buffer: OutputBuffer) -> None:
+        """Feed everything that is read to a buffer."""
         super().__init__()
-        self._buffer = OutputBuffer(limit)
-        self._sink = sink
-        self.beginning: bytes = b""
-        """The first bytes, whatever the limit."""
-
-    def output(self) -> Output:
-        """Return what has been read so far."""
-        return self._buffer.output()
-
-    def take(self, *, is_end: bool = False) -> Output:
-        """Return what has been read since the last call; see `OutputBuffer.take`."""
-        return self._buffer.take(is_end=is_end)
+        self._buffer = buffer
 
     def serve(self) -> bool:
         """Read one chunk; return False at the end of the stream."""
@@ -218,7 +217,7 @@ class Reader(Pipe):
             data = os.read(self._local, _CHUNK)
         except BlockingIOError:
             return True
-        self._feed(data)
+        self._buffer.feed(data)
         return bool(data)
 
     def drain(self) -> None:
@@ -230,14 +229,7 @@ class Reader(Pipe):
                 return
             if not data:
                 return
-            self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
-        self._buffer.feed(data)
-        if len(self.beginning) < _MAX_BEGINNING:
-            self.beginning += data[:_MAX_BEGINNING]
-        if self._sink is not None and data:
-            self._sink(data)
+            self._buffer.feed(data)
 
 
 class Writer(Pipe):

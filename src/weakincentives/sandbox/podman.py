@@ -18,7 +18,7 @@ from typing import Unpack
 from weakincentives.filesystem import HostBacked, HostFilesystem, normalize_path
 from weakincentives.posix import OpenDescriptor
 from weakincentives.sandbox.base import CommandOptions, CommandSandbox, ConfinedCommand
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.container import (
     HOME,
     Container,
@@ -30,10 +30,7 @@ from weakincentives.sandbox.container import (
 )
 from weakincentives.sandbox.host import open_workspace
 from weakincentives.sandbox.launcher import Launcher
-from weakincentives.sandbox.protocol import (
-    ConnectionListener,
-    SandboxUnavailableError,
-)
+from weakincentives.sandbox.protocol import ConnectionListener, SandboxUnavailableError
 from weakincentives.sandbox.proxy import ProxyPort
 from weakincentives.sandbox.proxy_connection import ProxySettings
 from weakincentives.sandbox.system_paths import check_workspace
@@ -138,7 +135,7 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
         excluded = [*untrusted, *(each for each in (root, self._original) if each is not None)]
         return Container(self._config, root, readable=self._granted, untrusted=excluded)
 
-    def _confine(self, command: Command, cwd: str) -> "_ContainedCommand":
+    def _confine(self, command: PreparedCommand, cwd: str) -> "_ContainedCommand":
         """Make sure that the container runs."""
         if self._host_files is not None:
             os.close(self._host_files.open_directory(cwd))
@@ -195,6 +192,8 @@ def _check_remote(filesystem: object, hosts: Sequence[str]) -> None:
 class _ContainedCommand(ConfinedCommand):
     """A command, the runner that is to start it, and the port of its proxy."""
 
-    def __init__(self, command: Command, client: RunnerClient, port: ProxyPort | None) -> None:
+    def __init__(
+        self, command: PreparedCommand, client: RunnerClient, port: ProxyPort | None
+    ) -> None:
         super().__init__(command, port)
         self.client = client

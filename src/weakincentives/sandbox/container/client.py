@@ -13,20 +13,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
 from weakincentives.posix import write_all
-from weakincentives.sandbox import process_tree
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.container import file_server, runner
-from weakincentives.sandbox.launcher import SupervisorReport
 from weakincentives.sandbox.output import OutputBuffer
+from weakincentives.sandbox.process import RunningCommand
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
 _MAX_WAIT = 1e6  # seconds
-_RESPONSE_TIMEOUT = 5.0  # seconds for the runner to respond, in addition to its own work
 _EXIT_TIMEOUT = 10.0  # seconds for the container to be removed once the runner has exited
 _CHUNK = 64 * 1024
 _SUPERVISOR_WORDS = frozenset({"ready", "fault", "unconfined", "exit", "done"})
@@ -210,29 +207,25 @@ def _disconnect(process: "subprocess.Popen[bytes]", owner: int) -> bool:
     return False
 
 
-class ContainerCommand:
+class ContainerCommand(RunningCommand):
     """A command in a container, from start until every process is gone."""
 
     def __init__(
         self,
         client: RunnerClient,
-        command: Command,
+        command: PreparedCommand,
         cwd: str,
         max_output: int,
         on_output: OutputListener | None = None,
     ) -> None:
         """Start `command` in the directory `cwd` of the workspace."""
-        self.report: SupervisorReport = SupervisorReport()
-        self.out: OutputBuffer = OutputBuffer(max_output)
-        self.err: OutputBuffer = OutputBuffer(max_output)
+        super().__init__(command.grace, max_output, on_output)
         self._is_lost = False
-        self._listener = on_output
+        self._has_ended = False
         self._client = client
-        self._grace = command.grace
         self._input = memoryview(command.stdin)
         self._in_transit = 0
         self._unconfirmed = 0
-        self.has_ended: bool = False
         self._number, self._channel = client.open_channel()
         request = {
             "argv": command.argv,
@@ -243,6 +236,11 @@ class ContainerCommand:
         }
         client.send(self._number, runner.START, json.dumps(request).encode())
         self._send_input()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no process of it is left, or the container has exited."""
+        return self._has_ended
 
     def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
         """Handle frames until the command has ended; return False on timeout."""
@@ -269,38 +267,32 @@ class ContainerCommand:
 
     def finish(self) -> None:
         """Stop what still runs."""
-        self._listener = None  # it may have failed
-        try:
-            if not self.has_ended:
-                self.stop()
-                limit = self._grace + process_tree.KILL_TIMEOUT + _RESPONSE_TIMEOUT
-                self.serve(time.monotonic() + limit)
-        finally:
-            self._client.close_channel(self._number)
+        self.out.sink = self.err.sink = None  # it may have failed
+        super().finish()
+
+    def close(self) -> None:
+        """Expect no more frames."""
+        self._client.close_channel(self._number)
 
     def _handle(self, frame: _Frame | None) -> None:
         if frame is None:
-            self._is_lost = self.has_ended = True
+            self._is_lost = self._has_ended = True
             return
         kind, payload = frame
         if kind == runner.STDOUT:
-            self._receive(self.out, self._listener and partial(self._listener, "stdout"), payload)
+            self._receive(self.out, payload)
         elif kind == runner.STDERR:
-            self._receive(self.err, self._listener and partial(self._listener, "stderr"), payload)
+            self._receive(self.err, payload)
         elif kind == runner.REPORT:
             self._update(payload)
         elif kind == runner.ACCEPTED:
             self._in_transit -= int.from_bytes(payload, "big")
             self._send_input()
         elif kind == runner.END:
-            self.has_ended = True
+            self._has_ended = True
 
-    def _receive(
-        self, buffer: OutputBuffer, listener: Callable[[bytes], object] | None, data: bytes
-    ) -> None:
+    def _receive(self, buffer: OutputBuffer, data: bytes) -> None:
         buffer.feed(data)
-        if listener is not None:
-            listener(data)
         self._unconfirmed += len(data)
         if self._unconfirmed > runner.WINDOW // 4:
             payload = runner.COUNT.pack(self._unconfirmed)

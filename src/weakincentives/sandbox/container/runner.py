@@ -23,7 +23,7 @@ from weakincentives.posix.descriptors import write_all
 from weakincentives.posix.frames import FrameError, encode_frame, split_frame
 from weakincentives.posix.workers import ServerProcess
 from weakincentives.sandbox import process_tree, supervisor
-from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.container.entries import open_directory
 from weakincentives.sandbox.container.file_server import FileServer
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
@@ -226,7 +226,7 @@ class RemoteCommand:
         for each in (self._out, self._err, self._stdin):
             if each >= 0:
                 os.set_blocking(each, False)
-        command = Command(tuple(request["argv"]), request["env"], b"", request["grace"])
+        command = PreparedCommand(tuple(request["argv"]), request["env"], b"", request["grace"])
         taken = self._supervisor
         taken.start(command, (directory, stdin, out, err), self._report)
         for each in (stdin, out, err):
