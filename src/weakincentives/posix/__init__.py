@@ -1,4 +1,4 @@
-"""POSIX file access: confined opening, atomic replace, permissions, time limits.
+"""POSIX: confined opening, atomic replace, permissions, time limits, helper processes.
 
 Nothing here depends on workspaces. Other packages import these names from here.
 """

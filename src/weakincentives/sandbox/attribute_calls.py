@@ -130,7 +130,7 @@ class _Caller:
 
     def open_descriptor(self, number: int) -> int:
         """Open what a descriptor refers to; one that was opened as a path only does not count."""
-        return self._open_own(b"fd/%d" % _signed(number), needs_access=True)
+        return self._open_own(b"fd/%d" % _to_int(number), needs_access=True)
 
     def open(self, address: int) -> int:
         """Open the file that a path leads to."""
@@ -142,7 +142,7 @@ class _Caller:
 
     def open_at(self, directory: int, address: int, flags: int = 0) -> int:
         """Open the file that a call with a directory, a path and flags is about."""
-        flags = _signed(flags)
+        flags = _to_int(flags)
         if flags & ~(_AT_NO_FOLLOW | _AT_EMPTY_PATH):
             raise _error(errno.EINVAL)
         path = self.read_text(address, _PATH_MAX, errno.ENAMETOOLONG)
@@ -156,7 +156,7 @@ class _Caller:
         elif not path and not flags & _AT_EMPTY_PATH:
             raise _error(errno.ENOENT)
         else:
-            number = _signed(directory)
+            number = _to_int(directory)
             name, rest = b"cwd" if number == _AT_CURRENT else b"fd/%d" % number, path
         start = self._open_own(name)
         if not rest:
@@ -237,7 +237,7 @@ def _set_xattr(caller: _Caller, name: int, value: int, size: int, flags: int) ->
     if size > _VALUE_MAX:
         raise _error(errno.E2BIG)
     data = caller.read(value, size) if size else b""
-    return lambda path: libc.setxattr(path, text, data, ctypes.c_size_t(size), _signed(flags))
+    return lambda path: libc.setxattr(path, text, data, ctypes.c_size_t(size), _to_int(flags))
 
 
 def _set_xattr_at(caller: _Caller, values: Sequence[int]) -> _Action:
@@ -282,9 +282,9 @@ def _microseconds(caller: _Caller, address: int) -> bytes | None:
 
 def _open_for_times(caller: _Caller, directory: int, path: int, flags: int = 0) -> int:
     """Open what `utimensat` is about: without a path, the descriptor itself."""
-    if path or _signed(directory) == _AT_CURRENT:
+    if path or _to_int(directory) == _AT_CURRENT:
         return caller.open_at(directory, path, flags)
-    if _signed(flags):
+    if _to_int(flags):
         raise _error(errno.EINVAL)
     return caller.open_descriptor(directory)
 
@@ -329,7 +329,7 @@ def _handlers_by_number(machine: str) -> dict[int, _Handler]:
     return {number: handler for number, handler in found if number is not None}
 
 
-def _signed(value: int) -> int:
+def _to_int(value: int) -> int:
     """Return the `int` that an argument of a system call holds."""
     return ctypes.c_int(value & 0xFFFFFFFF).value
 

@@ -170,7 +170,7 @@ class CommandSandbox(CloseOnExit, Generic[_Process]):
         """Return a context in which commands change files."""
 
     @abstractmethod
-    def _handle_unfinished(self) -> None:
+    def _handle_leftovers(self) -> None:
         """Note that a process of a command may be left."""
 
     def _shares_network(self) -> bool:
@@ -241,7 +241,7 @@ class CommandSandbox(CloseOnExit, Generic[_Process]):
                 try:
                     process.finish()
                     if not process.has_ended:
-                        self._handle_unfinished()
+                        self._handle_leftovers()
                 finally:
                     with self._idle:
                         self._running.pop(process, None)

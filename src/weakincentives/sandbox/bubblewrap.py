@@ -226,7 +226,7 @@ class BubblewrapSandbox(IsolatedSandbox):
     def _create_fixed_arguments(self) -> tuple[str, ...]:
         """Return the arguments that are the same for all commands: it looks at many paths."""
         etc = EtcDirectory(self._environment.create_directory("etc"), _ETC_TEXTS)
-        mounted, alias = self._mounted(), () if self._alias is None else (self._alias,)
+        mounted, alias = self._find_mounts(), () if self._alias is None else (self._alias,)
         hidden = find_hidden_homes()
         for each in (*mounted, *alias):
             etc.add_mount_point(each)
@@ -271,7 +271,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         root = Path(self._root)
         return original if all((root / each).exists() for each in inside) else None
 
-    def _mounted(self) -> list[str]:
+    def _find_mounts(self) -> list[str]:
         """Return the readable paths, except those that the second path of the workspace has."""
         hidden = () if self._alias is None else self._below(self._alias)
         return [each for each in self._readable if each not in hidden]
@@ -330,7 +330,7 @@ class _BubblewrapCommand(ConfinedCommand):
         self._status = -1
         self._errors: _HeldErrors | None = None
         try:
-            inherited = self._open_inherited(program, command.env, more)
+            inherited = self._open_descriptors(program, command.env, more)
         except OSError as error:
             self.close()
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
@@ -341,7 +341,7 @@ class _BubblewrapCommand(ConfinedCommand):
             confinement=confinement._replace(inherited=inherited),
         )
 
-    def _open_inherited(
+    def _open_descriptors(
         self, program: bytes, env: Mapping[str, str], more: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Open what bubblewrap reads, and the pipe; return all descriptors that it inherits."""
@@ -359,7 +359,7 @@ class _BubblewrapCommand(ConfinedCommand):
         return self._errors
 
     def check(self, process: CommandProcess) -> None:
-        self._close_inherited()
+        self._close_descriptors()
         report = process.report
         if self._port is not None:
             self._port.check()
@@ -387,14 +387,14 @@ class _BubblewrapCommand(ConfinedCommand):
         return False
 
     def close(self) -> None:
-        self._close_inherited()
+        self._close_descriptors()
         if self._errors is not None:
             self._errors.release()
         if self._status >= 0:
             os.close(self._status)
         super().close()
 
-    def _close_inherited(self) -> None:
+    def _close_descriptors(self) -> None:
         while self._open:
             os.close(self._open.pop())
 

@@ -110,7 +110,7 @@ class ControlGroups:
         group = hierarchy.directory / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         try:
             _remove_busy()
-            _remove_abandoned(hierarchy.directory)
+            _remove_leftovers(hierarchy.directory)
             group.mkdir()
         except OSError:
             return False
@@ -183,7 +183,7 @@ def _remove_busy() -> None:
         _busy.discard(group)
 
 
-def _remove_abandoned(directory: Path) -> None:
+def _remove_leftovers(directory: Path) -> None:
     """Remove the empty groups of processes that were killed."""
     for each in directory.glob(f"{_PREFIX}*"):
         owner = re.fullmatch(rf"{_PREFIX}(\d+)-\w+", each.name)

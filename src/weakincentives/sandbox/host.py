@@ -48,7 +48,7 @@ class CommandEnvironment:
 
         Those of processes that were killed are deleted by the next one.
         """
-        _remove_abandoned()
+        _remove_leftovers()
         self._path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner_name()}."))
         self.remove: Callable[[], object] = weakref.finalize(self, _remove, self._path, os.getpid())
         for name in ("home", "tmp"):
@@ -83,7 +83,7 @@ class CommandEnvironment:
         }
 
 
-def _remove_abandoned() -> None:
+def _remove_leftovers() -> None:
     """Remove the directories of this user whose process has ended."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -212,7 +212,7 @@ class HostSandbox(CommandSandbox[CommandProcess]):
             except OSError as error:
                 raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
 
-    def _handle_unfinished(self) -> None:
+    def _handle_leftovers(self) -> None:
         self._filesystem.invalidate()
 
     def _check(

@@ -109,7 +109,7 @@ def create_ruleset(grants: Iterable[Grant]) -> int:
         OSError: The kernel has no Landlock, or did not accept a rule.
     """
     abi = landlock_abi()
-    handled = _handled(abi)
+    handled = _rights_of(abi)
     attributes = struct.pack("=Q", handled)
     if abi >= 4:
         attributes += struct.pack("=Q", _CONNECT_AND_BIND_TCP)
@@ -218,7 +218,7 @@ class _RestrictedCommand(ConfinedCommand):
 _PROC_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
 
 
-def _handled(abi: int) -> int:
+def _rights_of(abi: int) -> int:
     if abi < 1:
         raise OSError(errno.EOPNOTSUPP, "The kernel does not support or enable Landlock")
     newest = {1: Access.MAKE_SYM, 2: Access.REFER, 3: Access.TRUNCATE, 4: Access.TRUNCATE}

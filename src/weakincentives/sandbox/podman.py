@@ -162,7 +162,7 @@ class PodmanSandbox(CommandSandbox[ContainerCommand]):
         how = normalize_path(confined.cwd), confined.max_output, confined.listener
         return ContainerCommand(confined.client, confined.command, *how)
 
-    def _handle_unfinished(self) -> None:
+    def _handle_leftovers(self) -> None:
         self._container.kill()
 
     def _check(

@@ -34,7 +34,7 @@ from weakincentives.sandbox.seccomp import (
 _MODULES = (
     *("posix.descriptors", "posix.frames", "posix.workers", "posix.child_process"),
     *("sandbox.attribute_calls", "sandbox.process_tree", "sandbox.supervisor"),
-    *("sandbox.command", "sandbox.launcher", "sandbox.container.entries"),
+    *("sandbox.command", "sandbox.launcher"),
     *("sandbox.container.file_server", "sandbox.container.runner"),
 )
 _PACKAGES = ("", ".posix", ".sandbox", ".sandbox.container")

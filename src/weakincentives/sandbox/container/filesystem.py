@@ -46,8 +46,14 @@ from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.posix import join, os_error
 from weakincentives.sandbox.container.container import Container
 from weakincentives.sandbox.container.engine import WORKSPACE
-from weakincentives.sandbox.container.entries import DIRECTORY, FILE, LINK, Facts
-from weakincentives.sandbox.container.file_server import LARGE_FILE, UNREADABLE
+from weakincentives.sandbox.container.file_server import (
+    DIRECTORY,
+    FILE,
+    LARGE_FILE,
+    LINK,
+    UNREADABLE,
+    Facts,
+)
 
 _BATCH = 8 * 1024 * 1024  # bytes in one request or reply, about
 _MAX_PATHS = 1_000  # in one request
@@ -230,7 +236,7 @@ class ContainerFilesystem(TransactionalFilesystem):
         with self._lock.mutex:
             self._lock.await_turn()
             self._capture()
-            target = self._mirror.restored(snapshot, paths, expect)
+            target = self._mirror.find_target(snapshot, paths, expect)
             self._quota.check(target.size, target.count - 1)
             self._replace_tree(target)
             self._emit_replaced("restore", snapshot.commit_ref)
@@ -270,7 +276,7 @@ class ContainerFilesystem(TransactionalFilesystem):
     def _capture(self) -> DirectoryNode:
         """Make the mirror equal to the container; return its tree, which stays as it is."""
         now, entries = self._list_all("")
-        missing = self._mirror.find_missing(entries)
+        missing = self._mirror.find_unknown(entries)
         contents: dict[str, bytes] = {}
         for start in range(0, len(missing), _MAX_PATHS):
             for path, data in self._load(missing[start : start + _MAX_PATHS]):
@@ -403,7 +409,7 @@ class ContainerMirror(InMemoryFilesystem):
         """The tree, which must not be changed."""
         return self._root_node
 
-    def find_missing(self, entries: Sequence[tuple[str, Facts]]) -> list[str]:
+    def find_unknown(self, entries: Sequence[tuple[str, Facts]]) -> list[str]:
         """Return the files whose content is not known."""
         known = self._known
         return [path for path, facts in entries if facts.kind == FILE and known.get(path) != facts]
@@ -418,7 +424,7 @@ class ContainerMirror(InMemoryFilesystem):
 
         Args:
             entries: All entries, each directory before those below it.
-            contents: The content of the files that `find_missing` returned.
+            contents: The content of the files that `find_unknown` returned.
             now: When the entries were listed, by the clock of the container.
         """
         self._freeze()
@@ -429,11 +435,11 @@ class ContainerMirror(InMemoryFilesystem):
                 self._remove(path)
         for path, facts in entries:
             if old.get(path) != facts:
-                self._put(path, facts, contents.get(path))
+                self._place(path, facts, contents.get(path))
             self._known[path] = facts if facts.changed < now - _RACY else None
         return self._freeze()
 
-    def restored(
+    def find_target(
         self,
         snapshot: FilesystemSnapshot,
         paths: Sequence[str] | None,
@@ -448,10 +454,10 @@ class ContainerMirror(InMemoryFilesystem):
         """Return a tree with the content of `state`."""
         return build_tree(State(state), self._edition, self._clock())
 
-    def _put(self, path: str, facts: Facts, data: bytes | None) -> None:
+    def _place(self, path: str, facts: Facts, data: bytes | None) -> None:
         node = self._find(path)
         if facts.kind == DIRECTORY:
-            self._put_directory(path, node, facts.permissions)
+            self._place_directory(path, node, facts.permissions)
         elif facts.kind == FILE and data is not None:
             if isinstance(node, FileNode) and node.data == data:
                 if node.permissions == facts.permissions:
@@ -464,7 +470,7 @@ class ContainerMirror(InMemoryFilesystem):
         elif node is not None:
             self._remove(path)  # a special file, or one that is gone
 
-    def _put_directory(self, path: str, node: Node | None, permissions: int) -> None:
+    def _place_directory(self, path: str, node: Node | None, permissions: int) -> None:
         if not isinstance(node, DirectoryNode):
             if node is not None:
                 self._remove(path)

@@ -33,7 +33,7 @@ class Overlay:
         self.snapshots: Path = path / "snapshots"
         self.workspace.mkdir(mode=0o700)
         self.remove: Callable[[], object] = weakref.finalize(
-            self, _remove_locked, path, descriptor, os.getpid()
+            self, _remove_own, path, descriptor, os.getpid()
         )
 
 
@@ -57,7 +57,7 @@ def _remove_leftover(path: Path) -> bool:
     return True
 
 
-def _remove_locked(path: Path, descriptor: int, owner: int) -> None:
+def _remove_own(path: Path, descriptor: int, owner: int) -> None:
     if os.getpid() == owner:  # otherwise this process is a fork of the owner
         with suppress(OSError):
             _remove(path)

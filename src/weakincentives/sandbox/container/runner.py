@@ -24,8 +24,7 @@ from weakincentives.posix.frames import FrameError, encode_frame, split_frame
 from weakincentives.posix.workers import ServerProcess
 from weakincentives.sandbox import process_tree, supervisor
 from weakincentives.sandbox.command import PreparedCommand
-from weakincentives.sandbox.container.entries import open_directory
-from weakincentives.sandbox.container.file_server import FileServer
+from weakincentives.sandbox.container.file_server import FileServer, open_directory
 from weakincentives.sandbox.launcher import Launcher, SupervisorReport
 
 MAX_FRAME = 64 * 1024 * 1024
