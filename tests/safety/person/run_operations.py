@@ -9,6 +9,10 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
+# here, and not in every child
+import weakincentives.cli.markdown
+import weakincentives.cli.run.command
+import weakincentives.cli.timeline.undo  # noqa: F401
 from tests.safety.person.evidence import snapshot_contents
 from tests.safety.person.moments import Moments
 from tests.safety.person.operations import Operation
