@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import random
+import select
 import shutil
 import signal
 import struct
@@ -26,6 +27,9 @@ from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline, TimelineError
 
 CALLS = 30
+_NEAR = 3
+"""So many steps before the end, the parent watches: it wakes too late to kill at any moment."""
+_PAUSE = 0.001
 BEFORE = {f"old/{number}.txt": f"{number}\n" * 50 for number in range(20)}
 
 
@@ -91,6 +95,7 @@ def kill_at_random(place: Path, choice: random.Random) -> int:
         finally:
             os._exit(1)
     wanted = choice.randrange(CALLS)
+    _sleep_until(wanted - _NEAR, child, progress)
     while struct.unpack("Q", progress[:8])[0] < wanted:
         if os.waitpid(child, os.WNOHANG)[0]:
             raise AssertionError("the run failed by itself")
@@ -100,6 +105,17 @@ def kill_at_random(place: Path, choice: random.Random) -> int:
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "the run failed by itself"
     return struct.unpack("Q", progress[:8])[0]
+
+
+def _sleep_until(number: int, child: int, progress: mmap.mmap) -> None:
+    """Leave the processor to the child until it is so far, or has ended."""
+    descriptor = os.pidfd_open(child)
+    try:
+        while struct.unpack("Q", progress[:8])[0] < number:
+            if select.select([descriptor], [], [], _PAUSE)[0]:
+                return
+    finally:
+        os.close(descriptor)
 
 
 def check(path: Path, known: int, summary: Summary) -> None:
