@@ -27,7 +27,10 @@ from typing import IO, Any, Self
 
 _ROOT = Path(__file__).parents[1]
 _MODULES = (
+    "anyio._backends._asyncio",
     "weakincentives.cli.demo.command",
+    "weakincentives.cli.main",
+    "weakincentives.cli.mcp.command",
     "weakincentives.cli.mcp.service",
     "weakincentives.cli.review",
     "weakincentives.cli.run.command",
