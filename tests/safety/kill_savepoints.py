@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.safety.places import temporary_names
+from tests.safety.places import temporary_names, visible
 from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
 from tests.sizes import size
 from weakincentives.filesystem import (
@@ -29,7 +29,6 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     TransactionalFilesystem,
 )
-from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.posix import fault_hook
 
 Work = Callable[[], object]
@@ -166,6 +165,14 @@ def work_on(fs: TransactionalFilesystem, seed: int, progress: mmap.mmap) -> None
     for number in range(1, 10_000):
         step(fs, seed, number)
         progress[:8] = struct.pack("Q", number)
+
+
+def visible_state(fs: BaseFilesystem) -> dict[str, object]:
+    """Return kind, permissions, and bytes or link target of everything, by path."""
+    return {
+        path: (fs.stat(path).kind, fs.stat(path).permissions, content)
+        for path, content in visible(fs).items()
+    }
 
 
 def kill_at_random(child: int, choice: random.Random, longest: int) -> bool:
