@@ -44,7 +44,7 @@ def build_environment(place: Path) -> None:
     [packages] = place.glob("lib/python3*/site-packages")
     pip = distribution("pip")
     for name in {each.parts[0] for each in pip.files or () if each.parts[0] != ".."}:
-        shutil.copytree(pip.locate_file(name), packages / name)
+        shutil.copytree(str(pip.locate_file(name)), packages / name)
     program = place / "bin" / "pip"
     start = "from pip._internal.cli.main import main\nraise SystemExit(main())\n"
     program.write_text(f"#!{place}/bin/python\n{start}")
