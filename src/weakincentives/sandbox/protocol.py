@@ -187,6 +187,7 @@ class Sandbox(Protocol):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
+        /,
     ) -> None:
         """Close it."""
         ...
