@@ -15,26 +15,11 @@ from typing import Any, TypeAlias
 
 import click
 
-from weakincentives.cli import status
+from weakincentives.cli import runs, state, status
 from weakincentives.cli.activity import show_activity
 from weakincentives.cli.answers import can_ask, confirm
 from weakincentives.cli.digest import cache_directory
 from weakincentives.cli.run.workspace import changed_paths, without_parents
-from weakincentives.cli.runs import (
-    LIST_HINT,
-    complete_run,
-    find_run,
-    is_incomplete,
-    measure,
-    run_directory,
-)
-from weakincentives.cli.state import (
-    calls_path,
-    describe_history,
-    exclusive_lock,
-    list_histories,
-    parse_value,
-)
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count, format_size, parse_duration, pick
 from weakincentives.contrib.review import (
@@ -100,7 +85,7 @@ class Selection:
 
 def find_loss(run: status.Run) -> str:
     """Return what would be lost with a run: undecided changes, or later edits."""
-    if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
+    if not workspace_path(run.place).is_dir() or runs.is_incomplete(run.place):
         return ""
     try:
         copy = open_copy(run.place)
@@ -144,7 +129,7 @@ class Item:
 @click.command(
     epilog="Exit codes: 0 done, 1 something could not be removed, 3 not confirmed, nothing removed."
 )
-@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=runs.complete_run)
 @click.option(
     "--older-than", metavar="TIME", help="Only what is older than TIME, such as 12h, 14d or 2w."
 )
@@ -207,7 +192,7 @@ def _parse_selection(
         raise click.UsageError("RUN cannot be combined with --older-than, --applied or --all")
     age = None
     if older_than is not None:
-        age = timedelta(seconds=parse_value("--older-than", parse_duration, older_than))
+        age = timedelta(seconds=state.parse_value("--older-than", parse_duration, older_than))
     return Selection(runs, age, applied, everything)
 
 
@@ -256,7 +241,9 @@ class Cleaner:
 
         with show_activity(describe):
             # the directory of a run is removed after its further copies
-            for run in sorted(self.runs, key=lambda each: run_directory(each.place) == each.place):
+            for run in sorted(
+                self.runs, key=lambda each: runs.run_directory(each.place) == each.place
+            ):
                 loss = self.runs[run]
                 self._try(run.id, run.size_bytes, lambda run=run, loss=loss: _remove_run(run, loss))
             for item in self.items:
@@ -303,17 +290,17 @@ class Cleaner:
 
 
 def _remove_run(run: status.Run, loss: str) -> None:
-    directory = run_directory(run.place)
+    directory = runs.run_directory(run.place)
     if not directory.is_dir():
         return  # with the first copy of its run
     now = status.describe_run(run.place, is_measured=False)
     is_same = now is not None and now.state == run.state
-    with exclusive_lock(directory):
+    with state.exclusive_lock(directory):
         if not is_same:
             raise _changed_error()
         _remove_files_of_copy(run, loss)
-        runs = status.list_runs(is_measured=False)
-        others = [each for each in runs if run_directory(each.place) == directory]
+        listed = status.list_runs(is_measured=False)
+        others = [each for each in listed if runs.run_directory(each.place) == directory]
         if run.place == directory and len(others) == 1:
             remove_place(directory)
         else:
@@ -322,7 +309,7 @@ def _remove_run(run: status.Run, loss: str) -> None:
 
 def _remove_files_of_copy(run: status.Run, loss: str) -> None:
     """Remove the files of a copy unless somebody has changed them since the list was printed."""
-    if not workspace_path(run.place).is_dir() or is_incomplete(run.place):
+    if not workspace_path(run.place).is_dir() or runs.is_incomplete(run.place):
         return
     try:
         copy = open_copy(run.place)
@@ -355,10 +342,10 @@ def _remove_files(paths: Sequence[Path]) -> None:
 
 
 def _find(name: str) -> status.Run:
-    place = find_run(name).place
+    place = runs.find_run(name).place
     run = None if place is None else status.describe_run(place)
     if run is None:
-        raise click.ClickException(f"Run not found: {name!r}; {LIST_HINT}")
+        raise click.ClickException(f"Run not found: {name!r}; {runs.LIST_HINT}")
     if run.state in status.BUSY:
         raise click.ClickException(f"The run {run.id} is {run.state}; wait until it has ended")
     if run.state == _KEPT:
@@ -371,12 +358,12 @@ def _find(name: str) -> status.Run:
 
 def _find_histories(selection: Selection) -> Iterator[Item]:
     """Yield the snapshots of directories on which MCP clients worked in place, and do not now."""
-    for store in list_histories():
+    for store in state.list_histories():
         files = [each for each in store.rglob("*") if not each.is_dir()]
         date = max((each.lstat().st_mtime for each in files), default=0.0)
         if selection.is_old(datetime.fromtimestamp(date, UTC)):
-            name = f"{_HISTORY}{describe_history(store)}"
-            yield Item(name, sum(map(measure, files)), (calls_path(store), store))
+            name = f"{_HISTORY}{state.describe_history(store)}"
+            yield Item(name, sum(map(runs.measure, files)), (state.calls_path(store), store))
 
 
 def _find_cache() -> Iterator[Item]:
@@ -384,4 +371,4 @@ def _find_cache() -> Iterator[Item]:
     # a link is not followed, and what is not a file is not ours
     if directory is not None and directory.is_dir() and not directory.is_symlink():
         files = [each for each in directory.iterdir() if each.is_file() and not each.is_symlink()]
-        yield Item("cache of digests", sum(map(measure, files)), tuple(files))
+        yield Item("cache of digests", sum(map(runs.measure, files)), tuple(files))

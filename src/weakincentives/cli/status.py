@@ -15,14 +15,7 @@ from typing import Literal, TypeAlias
 
 import click
 
-from weakincentives.cli.runs import (
-    find_copies,
-    is_incomplete,
-    list_places,
-    measure,
-    place_id,
-    run_directory,
-)
+from weakincentives.cli import runs
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import echo, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
@@ -70,9 +63,9 @@ class Run:
 
 def list_runs(*, is_measured: bool = True) -> list[Run]:
     """Return all runs, the newest first; sizes are 0 if they are not measured."""
-    places = (describe_run(each, is_measured=is_measured) for each in list_places())
+    places = (describe_run(each, is_measured=is_measured) for each in runs.list_places())
     found = [each for each in places if each is not None]
-    copies = [run_directory(each.place) for each in found]
+    copies = [runs.run_directory(each.place) for each in found]
     shown = [each for each in found if each.state != "recorded" or copies.count(each.place) == 1]
     return sorted(shown, key=lambda each: each.created_at, reverse=True)
 
@@ -87,10 +80,10 @@ def describe_run(place: Path, *, is_measured: bool = True) -> Run | None:
     size = 0
     if is_measured:  # without a walk through files that were measured
         size = 0 if record.copy is None else record.copy.size_bytes
-        excluded = [*find_copies(place), *((workspace_path(place),) if size else ())]
-        size += measure(place, without=excluded)
+        excluded = [*runs.find_copies(place), *((workspace_path(place),) if size else ())]
+        size += runs.measure(place, without=excluded)
     return Run(
-        place_id(place),
+        runs.place_id(place),
         place,
         record.original or None,
         _find_state(place, found),
@@ -105,11 +98,11 @@ def describe_run(place: Path, *, is_measured: bool = True) -> Run | None:
 
 
 def _find_state(place: Path, record: RunRecord | None) -> State:
-    if is_locked(run_directory(place)):
+    if is_locked(runs.run_directory(place)):
         is_running = record is None or record.status in {"copying", "running"}
         return "running" if is_running else "in review"
     if not workspace_path(place).is_dir() or record is None or record.copy is None:
-        if is_incomplete(place):
+        if runs.is_incomplete(place):
             return "incomplete"
         return "damaged" if workspace_path(place).is_dir() else "recorded"
     if is_interrupted(Path(record.original), place):
@@ -137,27 +130,27 @@ def _date(path: Path) -> datetime:
 # --- printing ---
 
 
-def print_runs(runs: Sequence[Run], *, as_json: bool) -> None:
+def print_runs(found: Sequence[Run], *, as_json: bool) -> None:
     """Print runs on standard output: two lines each, or one JSON object each."""
     if as_json:
-        for run in runs:
+        for run in found:
             click.echo(json.dumps(run_facts(run)))
         return
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else _PLAIN_WIDTH
-    ids = max((len(each.id) for each in runs), default=0)
-    for run in runs:
+    ids = max((len(each.id) for each in found), default=0)
+    for run in found:
         for line in _describe_lines(run, ids, width):
             echo(line, err=False)
 
 
-def print_total(runs: Sequence[Run]) -> None:
+def print_total(found: Sequence[Run]) -> None:
     """Print on standard error how many runs there are, and what can be done with them."""
-    if not runs:
+    if not found:
         echo("No runs are kept.")
         return
-    size = format_size(sum(each.size_bytes for each in runs))
+    size = format_size(sum(each.size_bytes for each in found))
     echo(
-        f"{format_count(len(runs), 'run')}, {size} in {shorten_home(state_directory())};"
+        f"{format_count(len(found), 'run')}, {size} in {shorten_home(state_directory())};"
         " wink review ID shows one, wink clean removes old ones."
     )
 
