@@ -1,26 +1,23 @@
-"""A container that starts when it is needed, and the removal of those that killed processes left.
+"""A container that starts when it is needed.
 
 The OCI runtime is the first that works.
 """
 
 import json
 import os
-import platform
 import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weakincentives.posix import encode_frame, is_owner_gone
+from weakincentives.posix import encode_frame
 from weakincentives.sandbox.container import engine, runner
 from weakincentives.sandbox.container.client import RunnerClient
 from weakincentives.sandbox.container.image import find_pin
-from weakincentives.sandbox.container.overlays import prune_overlays
+from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
@@ -67,7 +64,6 @@ _RUNTIME_ERRORS = ("OCI runtime", "crun", "cgroups in hybrid mode", "setrlimit",
 
 # the image and the runtime that have started a container
 _known_starts: dict[engine.PodmanSandboxConfig, tuple[str, str | None]] = {}
-_pruned: set[engine.PodmanSandboxConfig] = set()
 
 
 class _LaunchError(Exception):
@@ -219,7 +215,7 @@ class Container:
         _known_starts[self._config] = image, runtime
         self._discard()  # so that nothing is left if this process is killed
         self._name, self.image = name, image
-        _prune_once(self._config)
+        prune_once(self._config)
         return client
 
     def _make_directory(self) -> str:
@@ -274,58 +270,3 @@ def _bundle(seccomp: bytes, limits: Mapping[str, int]) -> bytes:
         modules.append((f"{_SOURCES.name}.{each}", source.read_text(encoding="utf-8")))
     arguments = [engine.WORKSPACE, seccomp.hex(), dict(limits)]
     return encode_frame(json.dumps([modules, arguments]).encode())
-
-
-@dataclass(frozen=True, slots=True)
-class PruneResult:
-    """What was removed.
-
-    Args:
-        containers: The names of containers.
-        overlays: The paths of directories that had the workspaces of sections.
-        problem: Why containers could not be looked for; empty if they were.
-    """
-
-    containers: tuple[str, ...] = ()
-    overlays: tuple[str, ...] = ()
-    problem: str = ""
-
-
-def prune_sandboxes(config: engine.PodmanSandboxConfig | None = None) -> PruneResult:
-    """Remove the containers and overlays of processes that have ended.
-
-    A process whose state is unknown, for example on another machine, counts as running.
-    """
-    used = engine.configure(config)
-    overlays = tuple(prune_overlays(used.cache_directory))
-    try:
-        podman = engine.PodmanEngine(used)
-        containers = find_leftovers(podman)
-        podman.remove(containers)
-    except SandboxUnavailableError as error:
-        return PruneResult(overlays=overlays, problem=str(error))
-    return PruneResult(tuple(containers), overlays)
-
-
-def find_leftovers(podman: engine.PodmanEngine) -> list[str]:
-    """Return the names of containers whose process on this machine is gone."""
-    text = podman.run("ps", "--all", "--filter", f"label={engine.OWNER_LABEL}", "--format", "json")
-    return [each["Names"][0] for each in json.loads(text or "[]") if _is_leftover(each["Labels"])]
-
-
-def _is_leftover(labels: Mapping[str, str]) -> bool:
-    if labels.get(engine.MACHINE_LABEL) != platform.node():
-        return False  # nobody here knows whether its owner runs
-    return is_owner_gone(labels.get(engine.OWNER_LABEL, "")) is True
-
-
-def _prune_once(config: engine.PodmanSandboxConfig) -> None:
-    """Call `prune_sandboxes` in the background, once in the life of this process."""
-
-    def prune() -> None:
-        with suppress(OSError, ValueError):
-            prune_sandboxes(config)
-
-    if config not in _pruned:
-        _pruned.add(config)
-        threading.Thread(target=prune, daemon=True).start()
