@@ -1,5 +1,6 @@
 """Public names: `__all__` is complete, and everything in it is documented."""
 
+import ast
 import importlib
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -23,7 +24,7 @@ def test_all_lists_exactly_the_public_names_of_a_module(name: str):
     loaded = importlib.import_module(name)  # noqa: TID251  # the modules are data here
     public = {
         each
-        for each in dir(loaded)
+        for each in set(dir(loaded)) - _offered_inside(name)
         if not each.startswith("_") and not isinstance(getattr(loaded, each), ModuleType)
     }
     listed = [each for each in loaded.__all__ if not each.startswith("__")]
@@ -32,6 +33,17 @@ def test_all_lists_exactly_the_public_names_of_a_module(name: str):
         assert set(listed) == public
     else:
         assert set(listed) <= public
+
+
+def _offered_inside(name: str) -> set[str]:
+    """Return the names that a package offers to our other packages alone: `X as X`."""
+    aliases = [
+        alias
+        for each in module(name).tree.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    ]
+    return {each.name for each in aliases if each.asname == each.name}
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -23,7 +23,9 @@ from weakincentives.adapters.events import (
     RequestRetried,
 )
 from weakincentives.adapters.loop.compaction import find_context_window
+from weakincentives.adapters.loop.executor import ToolCallRunner as ToolCallRunner
 from weakincentives.adapters.loop.executor import ToolExecutor
+from weakincentives.adapters.loop.executor import error_message as error_message
 from weakincentives.adapters.messages import (
     AssistantMessage,
     CheckedCall,
@@ -41,8 +43,12 @@ from weakincentives.adapters.messages import (
     UserMessage,
     partial_response,
 )
+from weakincentives.adapters.messages import attach_partial as attach_partial
+from weakincentives.adapters.messages import complete_results as complete_results
+from weakincentives.adapters.messages import load_messages as load_messages
 from weakincentives.adapters.optimize import OptimizationResult, OptimizationScope
 from weakincentives.adapters.options import EFFORTS, MAX_RESULT_CHARACTERS, Effort, RunOptions
+from weakincentives.adapters.options import RunLimits as RunLimits
 from weakincentives.adapters.policies import (
     AllowedPaths,
     Approval,

@@ -14,21 +14,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 
 # it reads these on import: no prices from the network, no variables from a file
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
 
-try:
+with needs_extra("litellm models", "litellm"):
     import httpx
     import litellm  # pyright: ignore[reportMissingImports] # it has its own environment
     import openai  # LiteLLM's errors derive from its errors
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("litellm models", "litellm"), name=_error.name
-    ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, cast
 
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 
-try:
+with needs_extra("openai models", "openai"):
     import httpx2
     from openai import (
         APIResponse,
@@ -21,10 +21,6 @@ try:
         OpenAI,
         OpenAIError,
     )
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("openai models", "openai"), name=_error.name
-    ) from _error
 
 from weakincentives.adapters.chat_completions import (
     ChatResponse,

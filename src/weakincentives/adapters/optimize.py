@@ -18,13 +18,14 @@ from weakincentives.prompt import (
     Prompt,
     PromptOverride,
     PromptOverridesStore,
+    Section,
     TextOverride,
     check_digest,
     clear_workspace_digest,
+    find_stale_overrides,
     set_workspace_digest,
+    walk,
 )
-from weakincentives.prompt.overrides import find_stale_overrides
-from weakincentives.prompt.section import Section, walk
 from weakincentives.runtime.session import Session
 
 _TASK = f"""\

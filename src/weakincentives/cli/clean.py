@@ -26,15 +26,16 @@ from weakincentives.contrib.review import (
     CopyError,
     CopyInUseError,
     Review,
+    RunRecord,
     WorkingCopy,
-    open_copy,
-)
-from weakincentives.contrib.review.records import RunRecord, open_files, read_record, workspace_path
-from weakincentives.contrib.review.removal import (
     find_attributes,
+    open_copy,
+    open_files,
+    read_record,
     remove_copy,
     remove_place,
     remove_unused,
+    workspace_path,
 )
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_paths, fault_point

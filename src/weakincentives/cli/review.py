@@ -35,11 +35,13 @@ from weakincentives.contrib.review import (
     CopyError,
     Kept,
     Review,
+    find_record,
+    is_copy,
     open_copy,
+    redo_commit,
+    undo_commit,
 )
 from weakincentives.contrib.review import recover as recover_original
-from weakincentives.contrib.review.commit import redo_commit, undo_commit
-from weakincentives.contrib.review.records import find_record, is_copy
 from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import has_steps
 

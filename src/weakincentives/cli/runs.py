@@ -33,16 +33,18 @@ from weakincentives.cli.state import (
     runs_directory,
 )
 from weakincentives.cli.terminal import shorten
-from weakincentives.contrib.review import Review
-from weakincentives.contrib.review.records import (
+from weakincentives.contrib.review import (
+    Review,
     RunRecord,
     find_record,
     is_copy,
     record_path,
+    remove_copy,
+    remove_place,
+    take_back,
     workspace_path,
     write_record,
 )
-from weakincentives.contrib.review.removal import remove_copy, remove_place, take_back
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.posix import display_paths, is_locked
 from weakincentives.runtime.timeline import has_steps

@@ -15,6 +15,7 @@ from weakincentives.cli.state import parse_value
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_duration, parse_duration
 from weakincentives.sandbox import (
+    AUTO,
     BUILT_IMAGE,
     DEFAULT_IMAGE,
     PROMISES,
@@ -30,7 +31,6 @@ from weakincentives.sandbox import (
     pull_image,
 )
 from weakincentives.sandbox.container import DEFAULT_PACKAGES, find_mirror
-from weakincentives.sandbox.probe import AUTO
 
 EXIT_SANDBOX_FAILED = 125
 """The sandbox itself failed, as `timeout(1)` and container engines report it."""

@@ -19,11 +19,11 @@ from weakincentives.cli import runs
 from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import echo, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_date, format_size, shorten_home
-from weakincentives.contrib.review.original import is_interrupted
-from weakincentives.contrib.review.records import (
+from weakincentives.contrib.review import (
     RunRecord,
     Status,
     find_record,
+    is_interrupted,
     record_path,
     workspace_path,
 )

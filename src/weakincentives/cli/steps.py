@@ -9,7 +9,7 @@ import click
 
 from weakincentives.cli import runs
 from weakincentives.cli.terminal import echo, shorten
-from weakincentives.contrib.review.records import RunRecord
+from weakincentives.contrib.review import RunRecord
 from weakincentives.runtime.timeline import Timeline, TimelineError, has_steps
 
 BY_USER = "by_user"

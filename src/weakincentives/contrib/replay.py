@@ -20,9 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
 from weakincentives import adapters
-from weakincentives.adapters.loop.executor import ToolCallRunner
-from weakincentives.adapters.messages import load_messages
-from weakincentives.adapters.options import RunLimits
+from weakincentives.adapters import RunLimits, ToolCallRunner, load_messages
 from weakincentives.contrib import evaluation
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
@@ -36,16 +34,15 @@ from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
     diff,
+    export_state,
+    is_cache,
 )
-from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.reproducible import is_cache
 from weakincentives.history import EntryState
 from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, StepRecord, Timeline
-from weakincentives.sandbox import Sandbox, SandboxUnavailableError, create_sandbox
-from weakincentives.sandbox.bubblewrap import WORKSPACE
+from weakincentives.sandbox import WORKSPACE, Sandbox, SandboxUnavailableError, create_sandbox
 
 __all__ = ["PromptFactory", "ReplayDifference", "ReplayReport", "assert_replays", "replay"]
 

@@ -11,13 +11,17 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import Diff, InMemoryFilesystem, ReadableFilesystem, diff
+from weakincentives.filesystem import (
+    ARCHIVE_SUFFIX,
+    Diff,
+    InMemoryFilesystem,
+    ReadableFilesystem,
+    diff,
+)
 from weakincentives.filesystem.archive import ArchiveError, ArchiveFilesystem
-from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
 from weakincentives.runtime import timeline
-from weakincentives.runtime.session import DumpError
-from weakincentives.runtime.session.dump_format import DumpFiles, read_dump
-from weakincentives.runtime.timeline.timeline import MAIN
+from weakincentives.runtime.session import DumpError, DumpFiles, read_dump
+from weakincentives.runtime.timeline import MAIN
 from weakincentives.serde import SerdeError
 
 TEXT_SUFFIX = ".jsonl"

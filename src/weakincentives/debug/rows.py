@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from weakincentives.contrib.review.records import RunRecord, find_record
+from weakincentives.contrib.review import RunRecord, find_record
 from weakincentives.debug.recording import RecordedSession
 from weakincentives.runtime.timeline import (
     StepRecord,

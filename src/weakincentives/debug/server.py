@@ -12,9 +12,9 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from threading import Thread
 
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 
-try:
+with needs_extra("wink debug", "debug"):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.datastructures import Headers, MutableHeaders
@@ -22,8 +22,6 @@ try:
     from starlette.requests import Request
     from starlette.responses import RedirectResponse, Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(describe_missing("wink debug", "debug"), name=_error.name) from _error
 
 from weakincentives.debug.recording import RecordingError
 from weakincentives.debug.routes import Routes, error_response

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from weakincentives.debug.recording import RecordedSession, RecordingError, find_sessions
-from weakincentives.filesystem import ArchiveManifest, FileStat, ReadableFilesystem
+from weakincentives.filesystem import VERSION, ArchiveManifest, FileStat, ReadableFilesystem
 from weakincentives.filesystem.archive import ArchiveFilesystem
 from weakincentives.filesystem.base import State
-from weakincentives.filesystem.manifest import VERSION
 from weakincentives.serde import to_builtins
 
 

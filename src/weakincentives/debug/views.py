@@ -27,8 +27,13 @@ from weakincentives.debug.rows import Figures, Row, changed_files, create_row, f
 from weakincentives.filesystem import ReadableFilesystem, diff
 from weakincentives.filesystem.base import State
 from weakincentives.redaction import mask_secrets, mask_values
-from weakincentives.runtime.timeline import StepRecord, TimelineError, describe_step, step_command
-from weakincentives.runtime.timeline.timeline import without_collector
+from weakincentives.runtime.timeline import (
+    StepRecord,
+    TimelineError,
+    describe_step,
+    step_command,
+    without_collector,
+)
 from weakincentives.serde import convert, to_builtins
 
 MAX_ENTRIES = 100_000

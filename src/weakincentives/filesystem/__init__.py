@@ -10,6 +10,9 @@ from weakincentives.filesystem.archive import (
     export_archive,
 )
 from weakincentives.filesystem.backend import BaseFilesystem, TransactionalFilesystem
+from weakincentives.filesystem.backend import export_state as export_state
+from weakincentives.filesystem.backend import import_state as import_state
+from weakincentives.filesystem.backend import is_exportable as is_exportable
 from weakincentives.filesystem.base import ReadableFilesystem, ReadOnlyError, StaleContentError
 from weakincentives.filesystem.diff import (
     Change,
@@ -38,6 +41,9 @@ from weakincentives.filesystem.grep import InvalidRegexError
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.host.journal.completion import ChangeListener
 from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
+from weakincentives.filesystem.ignore import IGNORE_FILES as IGNORE_FILES
+from weakincentives.filesystem.ignore import MAX_IGNORE_FILE as MAX_IGNORE_FILE
+from weakincentives.filesystem.ignore import IgnoreRules as IgnoreRules
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
     DEFAULT_READ_LIMIT,
@@ -50,6 +56,7 @@ from weakincentives.filesystem.limits import (
     LimitExceededError,
     Limits,
 )
+from weakincentives.filesystem.manifest import VERSION as VERSION
 from weakincentives.filesystem.memory.filesystem import (
     MAX_MEMORY_SNAPSHOTS,
     MEMORY_LIMITS,
@@ -92,8 +99,21 @@ from weakincentives.filesystem.protocol import (
     Transactional,
     Viewable,
 )
+from weakincentives.filesystem.reproducible import REPRODUCIBLE_MARKERS as REPRODUCIBLE_MARKERS
+from weakincentives.filesystem.reproducible import REPRODUCIBLE_NAMES as REPRODUCIBLE_NAMES
+from weakincentives.filesystem.reproducible import CompletedFilesystem as CompletedFilesystem
+from weakincentives.filesystem.reproducible import ReproducibleFiles as ReproducibleFiles
+from weakincentives.filesystem.reproducible import SourceFilesystem as SourceFilesystem
+from weakincentives.filesystem.reproducible import is_byproduct as is_byproduct
+from weakincentives.filesystem.reproducible import is_cache as is_cache
 from weakincentives.filesystem.savepoints import Savepoint, SavepointError
+from weakincentives.filesystem.savepoints import SavepointStorage as SavepointStorage
+from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX as ARCHIVE_SUFFIX
+from weakincentives.filesystem.snapshot_manager import ArchiveDirectory as ArchiveDirectory
+from weakincentives.filesystem.snapshot_manager import FileIdentity as FileIdentity
 from weakincentives.filesystem.snapshot_manager import SnapshotInfo, SnapshotManager
+from weakincentives.filesystem.snapshot_manager import read_identity as read_identity
+from weakincentives.filesystem.snapshot_manager import seal as seal
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
 from weakincentives.filesystem.types import (
     Children,

@@ -65,8 +65,16 @@ from weakincentives.history.steps import StepRecord as StepRecord
 from weakincentives.history.steps import TimelineError as TimelineError
 from weakincentives.history.steps import TimelineHeader as TimelineHeader
 from weakincentives.history.steps import find_delta as find_delta
+from weakincentives.history.store import END as END
+from weakincentives.history.store import HEADER as HEADER
+from weakincentives.history.store import INDEX as INDEX
+from weakincentives.history.store import PACK as PACK
+from weakincentives.history.store import PIECE_SIZE as PIECE_SIZE
+from weakincentives.history.store import SIGNATURE as SIGNATURE
+from weakincentives.history.store import STEP as STEP
 from weakincentives.history.store import HistoryStore as HistoryStore
 from weakincentives.history.store import StepObjects as StepObjects
 from weakincentives.history.store import StoredStep as StoredStep
+from weakincentives.history.store import encode_step as encode_step
 from weakincentives.history.store import has_steps as has_steps
 from weakincentives.history.store import steps_file as steps_file

@@ -24,10 +24,7 @@ from mcp.types import METHOD_NOT_FOUND, InitializeRequestParams, ListRootsReques
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from weakincentives.adapters import CheckedCall, Policy
-from weakincentives.contrib.tools import WriteFileParams
-from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import make_diff
-from weakincentives.contrib.tools.handlers.write import write_file
+from weakincentives.contrib.tools import HandlerContext, WriteFileParams, make_diff, write_file
 from weakincentives.errors import SnapshotError, ToolValidationError
 from weakincentives.filesystem import Filesystem, FilesystemSnapshot
 from weakincentives.mcp.history import History

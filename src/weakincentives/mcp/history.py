@@ -36,7 +36,7 @@ from weakincentives.filesystem import (
     diff_since,
 )
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.host.snapshots.store import CallStates
+from weakincentives.filesystem.host import CallStates
 from weakincentives.history import LogError
 from weakincentives.mcp.steps import (
     MAX_STEPS,

@@ -7,8 +7,7 @@ from typing import Any, cast
 from mcp.types import Tool as McpTool
 from mcp.types import ToolAnnotations
 
-from weakincentives.contrib.tools import MkdirParams, ReadFileParams, WriteFileParams
-from weakincentives.contrib.tools.context import SpecHandler
+from weakincentives.contrib.tools import MkdirParams, ReadFileParams, SpecHandler, WriteFileParams
 from weakincentives.mcp.history_tools import CHECKPOINT, TOOLS
 from weakincentives.prompt import Tool
 from weakincentives.serde import json_schema

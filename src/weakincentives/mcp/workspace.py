@@ -22,19 +22,19 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from weakincentives import __version__
-from weakincentives.adapters import MAX_RESULT_CHARACTERS, Policy, ToolExecutor
-from weakincentives.adapters.loop.executor import error_message
+from weakincentives.adapters import MAX_RESULT_CHARACTERS, Policy, ToolExecutor, error_message
 from weakincentives.contrib.evaluation import Engine
 from weakincentives.contrib.tools import (
+    Handler,
+    HandlerContext,
     ToolSettings,
     WorkspaceParams,
     WriteFileParams,
+    evaluation_handlers,
     filesystem_tools,
     repo_map_handlers,
 )
-from weakincentives.contrib.tools.context import Handler, HandlerContext
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import DEFAULT_SHELL_LIMITS, ShellLimits, shell_handlers
 from weakincentives.errors import ToolValidationError, WinkError
 from weakincentives.filesystem import Filesystem, HostBacked

@@ -1,6 +1,7 @@
 """Prompts: sections of text with their tools, rendered for a model."""
 
 from weakincentives.errors import PromptError
+from weakincentives.prompt.arguments import display_names as display_names
 from weakincentives.prompt.digest import (
     DIGEST_KEY,
     MAX_DIGEST_CHARACTERS,
@@ -21,8 +22,10 @@ from weakincentives.prompt.overrides import (
     TextOverride,
     text_hash,
 )
+from weakincentives.prompt.overrides import find_stale_overrides as find_stale_overrides
 from weakincentives.prompt.prompt import Prompt, PromptTemplate, RenderedPrompt
 from weakincentives.prompt.section import MarkdownSection, Section, WorkspaceSection
+from weakincentives.prompt.section import walk as walk
 from weakincentives.prompt.tool import (
     Media,
     PromptProtocol,
@@ -37,6 +40,8 @@ from weakincentives.prompt.tool import (
     ToolHandler,
     ToolResult,
 )
+from weakincentives.prompt.validation import check_argument as check_argument
+from weakincentives.prompt.validation import check_items as check_items
 
 __all__ = [
     "DIGEST_KEY",

@@ -1,5 +1,7 @@
 """The agent runtime: events, clocks, deadlines, budgets, transactions, checkpoints, tracing."""
 
+from weakincentives.runtime.before_images import all_or_none as all_or_none
+from weakincentives.runtime.before_images import read_entire_file as read_entire_file
 from weakincentives.runtime.budget import (
     Budget,
     BudgetExceededError,
@@ -59,6 +61,7 @@ from weakincentives.runtime.telemetry.tracing import (
     use_tracing,
 )
 from weakincentives.runtime.transactions import Transaction, current_transaction, transaction
+from weakincentives.runtime.transactions import read_consistently as read_consistently
 
 __all__ = [
     "NO_TRACING",

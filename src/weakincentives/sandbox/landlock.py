@@ -26,8 +26,7 @@ from enum import IntFlag
 from typing import Unpack
 
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import OpenDescriptor
-from weakincentives.posix.child_process import check, close_all, libc
+from weakincentives.posix import OpenDescriptor, check, close_all, libc
 from weakincentives.sandbox.base import ConfinedCommand
 from weakincentives.sandbox.command import PreparedCommand
 from weakincentives.sandbox.host import IsolatedSandbox, IsolationOptions

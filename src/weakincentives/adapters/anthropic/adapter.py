@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, cast
 
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 
-try:
+with needs_extra("anthropic models", "anthropic"):
     import httpx2
     from anthropic import (
         Anthropic,
@@ -21,10 +21,6 @@ try:
         APITimeoutError,
         DefaultHttpxClient,
     )
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("anthropic models", "anthropic"), name=_error.name
-    ) from _error
 
 from weakincentives.adapters.anthropic.messages import MessageResponse, build_message_request
 from weakincentives.adapters.http import lenient

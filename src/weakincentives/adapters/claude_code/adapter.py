@@ -15,15 +15,11 @@ from threading import Lock
 from typing import Any, TypeVar, cast, get_args
 from uuid import uuid4
 
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 
-try:
+with needs_extra("claude-agent models", "claude-agent-sdk"):
     from claude_agent_sdk import ClaudeAgentOptions, EffortLevel
     from claude_agent_sdk.types import SystemPromptFile
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("claude-agent models", "claude-agent-sdk"), name=_error.name
-    ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.claude_code.native_tools import READ_TOOLS, WRITE_TOOLS

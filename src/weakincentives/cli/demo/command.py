@@ -46,13 +46,13 @@ from weakincentives.runtime.session import Session, Snapshot, dump_session_tree,
 from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import (
     ISOLATED,
+    IsolatedSandbox,
     LocalSandbox,
     Sandbox,
     SandboxUnavailableError,
     choose_sandbox,
     create_sandbox,
 )
-from weakincentives.sandbox.host import IsolatedSandbox
 
 PROJECT = Path(__file__).parent / "project"
 """The project with a bug."""

@@ -37,13 +37,16 @@ from weakincentives.cli.run.workspace import create_copy, name_copy_on_error
 from weakincentives.cli.state import calls_path, history_path, state_directory
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.contrib.evaluation import create_engine
-from weakincentives.contrib.review import Review, WorkingCopy
-from weakincentives.contrib.review.records import Status
-from weakincentives.contrib.review.removal import remove_place
+from weakincentives.contrib.review import Review, Status, WorkingCopy, remove_place
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, stop_processes
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import POSIX_LIMITS, FilesystemEvent, FileWritten, HostFilesystem
-from weakincentives.filesystem.reproducible import ReproducibleFiles
+from weakincentives.filesystem import (
+    POSIX_LIMITS,
+    FilesystemEvent,
+    FileWritten,
+    HostFilesystem,
+    ReproducibleFiles,
+)
 from weakincentives.loopback import is_loopback
 from weakincentives.mcp import McpClient, McpWorkspace, serve_stdio
 from weakincentives.mcp.http import HttpServer

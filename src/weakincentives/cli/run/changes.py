@@ -20,9 +20,16 @@ import click
 from weakincentives.cli.run.action import ActionKind
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, wants_colour
 from weakincentives.cli.units import format_count, pick
-from weakincentives.contrib.review import Applied, Committed, Conflict, Hunk, Kept, Review
-from weakincentives.contrib.review.commit import create_message
-from weakincentives.contrib.review.records import find_record
+from weakincentives.contrib.review import (
+    Applied,
+    Committed,
+    Conflict,
+    Hunk,
+    Kept,
+    Review,
+    create_message,
+    find_record,
+)
 from weakincentives.filesystem import Change, Diff
 from weakincentives.filesystem.diff import Span, changed_words
 from weakincentives.posix import display_path

@@ -33,8 +33,8 @@ from weakincentives.contrib.review import (
     Review,
     commit_changes,
     commit_to_branch,
+    is_in_repository,
 )
-from weakincentives.contrib.review.commit import is_in_repository
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_path
 

@@ -41,21 +41,25 @@ from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.cli.units import pick
 from weakincentives.contrib.evaluation import create_engine
-from weakincentives.contrib.review.records import read_record
-from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
-from weakincentives.contrib.tools.context import Handler
-from weakincentives.contrib.tools.evaluation import evaluation_handlers
+from weakincentives.contrib.review import read_record
+from weakincentives.contrib.tools import (
+    FilesystemSection,
+    Handler,
+    evaluation_handlers,
+    repo_map_handlers,
+)
 from weakincentives.contrib.tools.shell import (
+    ShellSandbox,
     shell_handlers,
     stop_processes,
 )
-from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     POSIX_LIMITS,
     HostFilesystem,
+    ReproducibleFiles,
+    SourceFilesystem,
 )
-from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,

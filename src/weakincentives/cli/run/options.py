@@ -28,17 +28,21 @@ from weakincentives.cli.config import (
 )
 from weakincentives.cli.run.result import DEFAULT_TEST_ROUNDS, TestCommand
 from weakincentives.cli.state import ConfigError
-from weakincentives.contrib.digest.budget import format_size, quote_path
+from weakincentives.contrib.digest import format_size, quote_path
 from weakincentives.contrib.evaluation import DEFAULT_ENGINE, find_problem
 from weakincentives.contrib.review import WorkingCopy
+from weakincentives.contrib.tools import parse_picture
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.handlers.binary import parse_picture
 from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS, ShellLimits
 from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.prompt import Media, quote_data
 from weakincentives.runtime.session import Session
-from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox, probe_sandbox
-from weakincentives.sandbox.probe import check_hosts
+from weakincentives.sandbox import (
+    SandboxUnavailableError,
+    check_hosts,
+    choose_sandbox,
+    probe_sandbox,
+)
 
 STANDARD_INPUT = "-"
 """The argument that stands for standard input."""

@@ -21,8 +21,8 @@ from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import describe_error, escape_controls
 from weakincentives.cli.units import format_count, format_duration, pick, shorten_home
 from weakincentives.contrib import digest
-from weakincentives.contrib.digest.budget import count, quote_path
-from weakincentives.contrib.review.git import CommitError, GitRunner
+from weakincentives.contrib.digest import count, quote_path
+from weakincentives.contrib.review import CommitError, GitRunner
 from weakincentives.contrib.tools import (
     FilesystemSection,
     ProjectInstructionsSection,
@@ -41,7 +41,7 @@ from weakincentives.prompt import (
 )
 from weakincentives.runtime import Clock
 from weakincentives.runtime.session import Session
-from weakincentives.sandbox.system_paths import find_environment, find_program
+from weakincentives.sandbox import find_environment, find_program
 
 _WHO = """\
 You are a software engineer. Your workspace is a copy of the user's project; when you are done, the

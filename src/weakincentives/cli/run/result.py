@@ -10,9 +10,9 @@ from weakincentives.adapters import (
     PromptResponse,
     StepLimitError,
     UserMessage,
+    attach_partial,
     partial_response,
 )
-from weakincentives.adapters.messages import attach_partial
 from weakincentives.characters import strip_byte_escapes
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import escape_controls
@@ -22,8 +22,7 @@ from weakincentives.errors import WinkError
 from weakincentives.posix import display_paths
 from weakincentives.runtime import CommandOutcome
 from weakincentives.runtime.timeline import record_as
-from weakincentives.sandbox import ExecResult, NetworkConnection, Sandbox
-from weakincentives.sandbox.allowlist import format_rule
+from weakincentives.sandbox import ExecResult, NetworkConnection, Sandbox, format_rule
 
 DEFAULT_TEST_ROUNDS = 3
 """How often a failure of the test command goes back to the model."""

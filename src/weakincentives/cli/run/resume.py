@@ -17,8 +17,7 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters import Message, SystemMessage
-from weakincentives.adapters.messages import complete_results, load_messages
+from weakincentives.adapters import Message, SystemMessage, complete_results, load_messages
 from weakincentives.cli import runs
 from weakincentives.cli.config import (
     KEYS,
@@ -42,10 +41,13 @@ from weakincentives.cli.run.workspace import (
 from weakincentives.cli.state import exclusive_lock, parse_value, state_exclusions
 from weakincentives.cli.steps import BY_USER, copies_by_step, find_head, parse_step
 from weakincentives.cli.terminal import shorten
-from weakincentives.contrib.review import CopyError, Review, WorkingCopy, open_copy
-from weakincentives.contrib.review.copy import copy_of_states
-from weakincentives.contrib.review.records import (
+from weakincentives.contrib.review import (
+    CopyError,
+    Review,
     RunRecord,
+    WorkingCopy,
+    copy_of_states,
+    open_copy,
     open_files,
     read_record,
     workspace_path,

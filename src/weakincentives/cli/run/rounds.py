@@ -40,9 +40,7 @@ from weakincentives.cli.run.workspace import (
     resolve_workspace,
 )
 from weakincentives.cli.steps import open_timeline
-from weakincentives.contrib.review import CommitError
-from weakincentives.contrib.review.commit import require_repository
-from weakincentives.contrib.review.records import open_files
+from weakincentives.contrib.review import CommitError, open_files, require_repository
 from weakincentives.runtime.session import Session
 
 _MAX_LENGTH = 1024 * 1024  # of a task

@@ -53,14 +53,13 @@ from weakincentives.filesystem import (
     FileDeleted,
     FileWritten,
     LinkCreated,
+    is_byproduct,
 )
-from weakincentives.filesystem.reproducible import is_byproduct
 from weakincentives.posix import display_paths
 from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import call_subject
-from weakincentives.sandbox import NetworkConnection
-from weakincentives.sandbox.allowlist import PERMISSION
+from weakincentives.sandbox import PERMISSION, NetworkConnection
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""

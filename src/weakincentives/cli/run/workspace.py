@@ -32,10 +32,12 @@ from weakincentives.filesystem import (
     LimitExceededError,
     MountProgress,
     ReadableFilesystem,
+    ReproducibleFiles,
+    SourceFilesystem,
     diff,
+    is_cache,
 )
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem, is_cache
 from weakincentives.posix import display_paths, parents_of
 
 

@@ -16,10 +16,9 @@ from weakincentives.cli.runs import find_run
 from weakincentives.cli.steps import open_timeline, print_problem, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count, shorten_home
-from weakincentives.contrib.review.removal import remove_place
+from weakincentives.contrib.review import remove_place
 from weakincentives.debug import SnapshotStore, export_page
-from weakincentives.filesystem import HostFilesystem, SkippedEntry
-from weakincentives.filesystem.backend import export_state
+from weakincentives.filesystem import HostFilesystem, SkippedEntry, export_state
 from weakincentives.filesystem.host import SnapshotFilesystem
 from weakincentives.posix import display_path, temporary_name
 from weakincentives.runtime.session import dump_session_tree

@@ -21,8 +21,8 @@ from weakincentives.cli.steps import (
 )
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
 from weakincentives.cli.units import format_count, format_duration, pick
+from weakincentives.filesystem import is_byproduct
 from weakincentives.filesystem.base import State
-from weakincentives.filesystem.reproducible import is_byproduct
 from weakincentives.gitstore import ObjectError
 from weakincentives.posix import display_path, display_paths
 from weakincentives.runtime.timeline import (

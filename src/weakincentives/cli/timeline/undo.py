@@ -22,13 +22,11 @@ from weakincentives.cli.steps import (
     split_arguments,
 )
 from weakincentives.cli.terminal import echo, shorten
-from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy
-from weakincentives.contrib.review.records import open_files, read_record
+from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy, open_files, read_record
 from weakincentives.errors import StaleRestoreError
-from weakincentives.filesystem import Diff, HostFilesystem, diff
+from weakincentives.filesystem import Diff, HostFilesystem, ReproducibleFiles, diff
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state
-from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.posix import display_path, display_paths, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import SessionRecorder, Timeline

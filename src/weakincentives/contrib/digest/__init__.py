@@ -5,7 +5,10 @@ repository map alone, of the whole workspace or around one path. Both are determ
 token budget, and keyed by the hash of what they read.
 """
 
+from weakincentives.contrib.digest.budget import count as count
 from weakincentives.contrib.digest.budget import estimate_tokens
+from weakincentives.contrib.digest.budget import format_size as format_size
+from weakincentives.contrib.digest.budget import quote_path as quote_path
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.commands import Command, EntryPoint
 from weakincentives.contrib.digest.commands.project import Purpose

@@ -21,15 +21,18 @@ from weakincentives.contrib.digest.budget import count, quote_path
 from weakincentives.contrib.digest.cache import DigestCache
 from weakincentives.contrib.digest.languages import find_vendored
 from weakincentives.filesystem import (
+    IGNORE_FILES,
+    MAX_IGNORE_FILE,
+    REPRODUCIBLE_MARKERS,
+    REPRODUCIBLE_NAMES,
     Content,
     FileEntry,
     Filesystem,
+    IgnoreRules,
     ReadableFilesystem,
     TimeLimitError,
 )
 from weakincentives.filesystem.base import State, open_state
-from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
-from weakincentives.filesystem.reproducible import REPRODUCIBLE_MARKERS, REPRODUCIBLE_NAMES
 from weakincentives.gitstore import hash_object
 from weakincentives.posix import check_time, parent_of
 

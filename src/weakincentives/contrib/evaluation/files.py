@@ -24,7 +24,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.base import limits_of
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolAccess
-from weakincentives.runtime.before_images import all_or_none
+from weakincentives.runtime import all_or_none
 
 WRITE_MODES: tuple[WriteMode, ...] = ("create", "overwrite", "append")
 

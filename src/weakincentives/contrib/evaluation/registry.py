@@ -14,8 +14,7 @@ from weakincentives.contrib.evaluation.engine import (
 )
 from weakincentives.contrib.evaluation.worker import WorkerEngine, WorkerProgram, unconfined
 from weakincentives.extras import describe_missing, install_command
-from weakincentives.sandbox.landlock import READ, Grant
-from weakincentives.sandbox.seccomp import is_supported
+from weakincentives.sandbox import READ, Grant, is_supported
 
 DEFAULT_ENGINE = "python"
 """The engine that computes what Python computes."""

@@ -23,6 +23,7 @@ from weakincentives.contrib.review.original import open_original
 from weakincentives.contrib.review.removal import remove_copy
 from weakincentives.contrib.review.views import GIT
 from weakincentives.filesystem import (
+    CompletedFilesystem,
     Content,
     FileStat,
     HostFilesystem,
@@ -41,7 +42,6 @@ from weakincentives.filesystem.host import (
     TreeWriter,
 )
 from weakincentives.filesystem.mounts import ProgressMeter
-from weakincentives.filesystem.reproducible import CompletedFilesystem
 from weakincentives.history import LiveTree
 from weakincentives.posix import (
     OpenDescriptor,

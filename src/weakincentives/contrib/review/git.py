@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from weakincentives.contrib.review.records import GitEntry, IndexChange
 from weakincentives.errors import WinkError
 from weakincentives.posix import parents_of, write_all
-from weakincentives.sandbox.system_paths import find_program, trusted_search_path
+from weakincentives.sandbox import find_program, trusted_search_path
 
 GITLINK = "160000"
 _SETTINGS = {"i18n.commitEncoding": "UTF-8"}

@@ -20,11 +20,11 @@ from weakincentives.filesystem import (
     Content,
     FileStat,
     ReadableFilesystem,
+    is_cache,
 )
 from weakincentives.filesystem.base import Primitives, is_tool_output, open_state
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import MountFilter
-from weakincentives.filesystem.reproducible import is_cache
 from weakincentives.posix import join, os_error, parents_of
 
 GIT = ".git"

@@ -1,6 +1,9 @@
 """The tool suite for agents, workspace sections, and the session projection of the files."""
 
 from weakincentives.contrib.evaluation import EvalFileRead, EvalFileWrite, EvalParams, EvalResult
+from weakincentives.contrib.tools.context import Handler as Handler
+from weakincentives.contrib.tools.context import HandlerContext as HandlerContext
+from weakincentives.contrib.tools.context import SpecHandler as SpecHandler
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.dialects import (
     DeleteFile,
@@ -9,6 +12,7 @@ from weakincentives.contrib.tools.dialects import (
     ReadFile,
     WriteFile,
 )
+from weakincentives.contrib.tools.evaluation import evaluation_handlers as evaluation_handlers
 from weakincentives.contrib.tools.file_projection import (
     FileEncoding,
     ProjectedFiles,
@@ -26,7 +30,10 @@ from weakincentives.contrib.tools.filesystem_tools import (
     rm_tool,
     write_file_tool,
 )
+from weakincentives.contrib.tools.handlers.binary import parse_picture as parse_picture
+from weakincentives.contrib.tools.handlers.render import make_diff as make_diff
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
+from weakincentives.contrib.tools.handlers.write import write_file as write_file
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,

@@ -15,8 +15,14 @@ from weakincentives.contrib.tools import requests
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, PathEscapeError, VfsPath, normalize_path
 from weakincentives.posix import display_path, parse_displayed_path, shorten_path
-from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
-from weakincentives.prompt.arguments import display_names
+from weakincentives.prompt import (
+    PromptError,
+    Tool,
+    ToolAccess,
+    ToolContext,
+    ToolResult,
+    display_names,
+)
 
 P = TypeVar("P")
 T = TypeVar("T")

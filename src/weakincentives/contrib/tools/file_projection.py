@@ -28,16 +28,21 @@ from weakincentives.filesystem import (
     VfsPath,
 )
 from weakincentives.filesystem.base import SNIFF_LENGTH, State, is_binary, open_state
-from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
-from weakincentives.runtime.before_images import read_entire_file
+from weakincentives.runtime import (
+    SYSTEM_CLOCK,
+    Clock,
+    Transaction,
+    current_transaction,
+    read_consistently,
+    read_entire_file,
+)
 from weakincentives.runtime.session import (
     Reducer,
     Session,
     TransactionEndedError,
     current_publisher,
+    register_type,
 )
-from weakincentives.runtime.session.snapshots import register_type
-from weakincentives.runtime.transactions import read_consistently
 
 FileEncoding = str
 """How to interpret the bytes of a file: "utf-8" or "binary"."""

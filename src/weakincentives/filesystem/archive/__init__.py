@@ -7,5 +7,7 @@ from weakincentives.filesystem.archive.format import (
 )
 from weakincentives.filesystem.archive.format import ArchiveError as ArchiveError
 from weakincentives.filesystem.archive.format import ArchiveLimits as ArchiveLimits
+from weakincentives.filesystem.archive.format import check_paths as check_paths
+from weakincentives.filesystem.archive.format import check_target as check_target
 from weakincentives.filesystem.archive.verify import open_archive as open_archive
 from weakincentives.filesystem.manifest import ArchiveManifest as ArchiveManifest

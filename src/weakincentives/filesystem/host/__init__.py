@@ -11,6 +11,7 @@ from weakincentives.filesystem.host.snapshots.edits import is_same as is_same
 from weakincentives.filesystem.host.snapshots.edits import put_entries as put_entries
 from weakincentives.filesystem.host.snapshots.edits import select_tree as select_tree
 from weakincentives.filesystem.host.snapshots.edits import store_commit_tree as store_commit_tree
+from weakincentives.filesystem.host.snapshots.store import CallStates as CallStates
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem as SnapshotFilesystem
 from weakincentives.filesystem.host.snapshots.view import open_blob as open_blob
 from weakincentives.filesystem.host.snapshots.writer import CopyWorker as CopyWorker

@@ -9,6 +9,8 @@ from weakincentives.runtime.session.dump import (
     load_session,
 )
 from weakincentives.runtime.session.dump_format import DumpError
+from weakincentives.runtime.session.dump_format import DumpFiles as DumpFiles
+from weakincentives.runtime.session.dump_format import read_dump as read_dump
 from weakincentives.runtime.session.reducers import (
     EventReducer,
     Method,
@@ -29,6 +31,7 @@ from weakincentives.runtime.session.session import (
     select_where,
 )
 from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError, UnknownItem
+from weakincentives.runtime.session.snapshots import register_type as register_type
 from weakincentives.runtime.session.store import SessionSavepoint, TransactionEndedError
 
 __all__ = [

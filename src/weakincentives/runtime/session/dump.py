@@ -15,16 +15,19 @@ from weakincentives.filesystem import (
     DEFAULT_ARCHIVE_LIMITS,
     Archivable,
     ArchivableFilesystem,
+    ArchiveDirectory,
     ArchiveError,
     ArchiveLimits,
     Filesystem,
     InMemoryFilesystem,
     InvalidPathError,
     ReadableFilesystem,
+    export_state,
+    import_state,
+    is_exportable,
+    seal,
     validate_path,
 )
-from weakincentives.filesystem.backend import export_state, import_state, is_exportable
-from weakincentives.filesystem.snapshot_manager import ArchiveDirectory, seal
 from weakincentives.posix import os_error
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus

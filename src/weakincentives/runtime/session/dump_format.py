@@ -26,8 +26,8 @@ from uuid import UUID
 
 from weakincentives import posix
 from weakincentives.errors import WinkError
+from weakincentives.filesystem import ARCHIVE_SUFFIX, FileIdentity, read_identity
 from weakincentives.filesystem.archive import ArchiveError, open_archive
-from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
 from weakincentives.runtime.session import snapshots
 from weakincentives.serde import SerdeError, convert, decode, encode
 

@@ -4,17 +4,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from weakincentives import __version__
-from weakincentives.extras import describe_missing
+from weakincentives.extras import needs_extra
 from weakincentives.runtime.telemetry.tracing import AttributeValue, Span
 from weakincentives.serde import encode
 
-try:
+with needs_extra("OpenTelemetry tracing", "otel"):
     from opentelemetry import trace
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        describe_missing("OpenTelemetry tracing", "otel"), name=_error.name
-    ) from _error
 
 
 __all__ = ["OpenTelemetryTracing"]

@@ -12,7 +12,9 @@ from weakincentives.history import (
 from weakincentives.runtime.session.snapshots import StoredSession, StoredSlice
 from weakincentives.runtime.timeline.export import export_history, import_history
 from weakincentives.runtime.timeline.recorder import SessionRecorder, record_as
+from weakincentives.runtime.timeline.timeline import MAIN as MAIN
 from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline, fork_timeline
+from weakincentives.runtime.timeline.timeline import without_collector as without_collector
 from weakincentives.runtime.timeline.title import (
     call_subject,
     describe_step,

@@ -7,9 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weakincentives.gitstore import DIRECTORY, ObjectError, PackTransaction, TreeEntry, encode_tree
-from weakincentives.history import StepRecord, TimelineError
-from weakincentives.history.log import RecordLog
-from weakincentives.history.store import (
+from weakincentives.history import (
     END,
     HEADER,
     INDEX,
@@ -18,6 +16,9 @@ from weakincentives.history.store import (
     SIGNATURE,
     STEP,
     HistoryStore,
+    RecordLog,
+    StepRecord,
+    TimelineError,
     encode_step,
 )
 from weakincentives.posix import check_time, temporary_name

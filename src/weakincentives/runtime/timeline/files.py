@@ -14,6 +14,8 @@ from weakincentives.filesystem import (
     FilesystemSnapshot,
     PermissionsChanged,
     ReadableFilesystem,
+    ReproducibleFiles,
+    SourceFilesystem,
     StateReplaced,
     Viewable,
     diff,
@@ -29,7 +31,6 @@ from weakincentives.filesystem.host import (
     put_entries,
     select_tree,
 )
-from weakincentives.filesystem.reproducible import ReproducibleFiles, SourceFilesystem
 from weakincentives.gitstore import ObjectError
 from weakincentives.history import (
     Edit,

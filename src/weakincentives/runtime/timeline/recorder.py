@@ -19,19 +19,20 @@ from weakincentives.filesystem import (
     Observable,
     ReadableFilesystem,
     ReportsChanges,
+    ReproducibleFiles,
 )
 from weakincentives.filesystem.host import SnapshotFilesystem
-from weakincentives.filesystem.reproducible import ReproducibleFiles
 from weakincentives.history import (
     Delta,
+    HistoryStore,
+    LogError,
     PathChange,
     StepKind,
+    StepObjects,
     StepRecord,
     TimelineHeader,
     find_delta,
 )
-from weakincentives.history.log import LogError
-from weakincentives.history.store import HistoryStore, StepObjects
 from weakincentives.posix import CloseOnExit, display_paths, no_time_limit
 from weakincentives.runtime import events
 from weakincentives.runtime.deadlines import SYSTEM_CLOCK

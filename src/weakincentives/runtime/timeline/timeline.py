@@ -14,8 +14,7 @@ from uuid import UUID
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import Diff, diff
-from weakincentives.filesystem.archive import ArchiveError
-from weakincentives.filesystem.archive.format import check_paths, check_target
+from weakincentives.filesystem.archive import ArchiveError, check_paths, check_target
 from weakincentives.filesystem.base import State
 from weakincentives.filesystem.host import SnapshotFilesystem, entry_state, put_entries
 from weakincentives.gitstore import DIRECTORY, ObjectError, ObjectStore, TreeEntry, is_object_id

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from weakincentives.filesystem.reproducible import is_byproduct
+from weakincentives.filesystem import is_byproduct
 from weakincentives.history import Actor, StepKind, StepRecord
 from weakincentives.runtime.events import CommandOutcome
 from weakincentives.serde import SerdeError, convert

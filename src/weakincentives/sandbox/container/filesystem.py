@@ -28,6 +28,7 @@ from weakincentives.filesystem import (
     MemoryHistory,
     ReadableFilesystem,
     Results,
+    SavepointStorage,
     TransactionalFilesystem,
     normalize_path,
 )
@@ -42,7 +43,6 @@ from weakincentives.filesystem.memory import (
     build_tree,
     changed_files,
 )
-from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.posix import join, os_error
 from weakincentives.sandbox.container.container import Container
 from weakincentives.sandbox.container.engine import WORKSPACE

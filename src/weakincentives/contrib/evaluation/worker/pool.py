@@ -21,8 +21,13 @@ import msgspec
 from weakincentives import posix
 from weakincentives.contrib.evaluation.driver import MAX_MESSAGE, MAX_REPLY, encode
 from weakincentives.contrib.evaluation.engine import EngineUnavailableError, EvalError
-from weakincentives.sandbox import process_tree
-from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
+from weakincentives.sandbox import (
+    Grant,
+    create_ruleset,
+    kill_descendants,
+    kill_session,
+    landlock_abi,
+)
 
 MAX_IDLE = 2
 """Workers that wait for the next evaluation."""
@@ -149,7 +154,7 @@ class Worker:
         """Kill the process and all that it started, and wait until it is gone if `waits`."""
         if self._process >= 0:
             if self._starts_processes:
-                process_tree.kill_session(self._pid)
+                kill_session(self._pid)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             if waits:
@@ -251,7 +256,7 @@ def _end_workers(idle: list[Worker], server: posix.ServerProcess | None) -> None
         worker.forget() if server is None else worker.kill()
     idle.clear()
     if server is not None:
-        process_tree.kill_descendants(server.pid)
+        kill_descendants(server.pid)
 
 
 def unconfined(reason: str) -> str:

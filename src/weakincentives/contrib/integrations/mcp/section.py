@@ -17,8 +17,14 @@ from weakincentives.contrib.integrations.mcp.transport import (
 )
 from weakincentives.contrib.tools.sections.base import RecreatedSection
 from weakincentives.posix import remaining_time
-from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
-from weakincentives.prompt.validation import check_argument, check_items
+from weakincentives.prompt import (
+    PromptError,
+    Tool,
+    ToolContext,
+    ToolResult,
+    check_argument,
+    check_items,
+)
 from weakincentives.runtime import EventBus
 from weakincentives.runtime.session import Session
 

@@ -33,8 +33,14 @@ from weakincentives.filesystem import (
     SnapshotManager,
 )
 from weakincentives.filesystem.mounts import HostRoots
-from weakincentives.prompt import MarkdownSection, Section, Tool, ToolContext
-from weakincentives.prompt.validation import check_argument, check_items
+from weakincentives.prompt import (
+    MarkdownSection,
+    Section,
+    Tool,
+    ToolContext,
+    check_argument,
+    check_items,
+)
 from weakincentives.runtime import EventBus, SessionReset, current_transaction
 from weakincentives.runtime.session import Session
 

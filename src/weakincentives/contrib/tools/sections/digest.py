@@ -21,10 +21,10 @@ from weakincentives.prompt import (
     PromptError,
     Section,
     WorkspaceSection,
+    check_argument,
     latest_workspace_digest,
     quote_data,
 )
-from weakincentives.prompt.validation import check_argument
 from weakincentives.runtime.session import Session
 
 _log = logging.getLogger(__name__)

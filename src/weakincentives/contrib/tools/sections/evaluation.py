@@ -14,8 +14,7 @@ from weakincentives.contrib.tools.sections.base import (
 )
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import MarkdownSection, ToolContext
-from weakincentives.prompt.validation import check_argument
+from weakincentives.prompt import MarkdownSection, ToolContext, check_argument
 from weakincentives.runtime.session import Session
 
 _GUIDANCE = """\

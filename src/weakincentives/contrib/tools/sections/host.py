@@ -9,8 +9,7 @@ from typing import Any
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection, native_guidance
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
-from weakincentives.prompt import Tool
-from weakincentives.prompt.validation import check_argument
+from weakincentives.prompt import Tool, check_argument
 
 
 class HostWorkspaceSection(FilesystemSection):

@@ -4,7 +4,7 @@ from typing import Any
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.filesystem import MEMORY_LIMITS, Filesystem, InMemoryFilesystem, Limits
-from weakincentives.prompt.validation import check_argument
+from weakincentives.prompt import check_argument
 
 
 class VfsToolsSection(FilesystemSection):

@@ -14,11 +14,9 @@ from weakincentives.contrib.tools.requests import PROGRAM, ShellExecuteParams
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.shell import DEFAULT_SHELL_LIMITS, ShellLimits, shell_handlers
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostBacked, HostFilesystem, Limits
-from weakincentives.prompt import ToolResult
-from weakincentives.prompt.validation import check_argument
+from weakincentives.prompt import ToolResult, check_argument
 from weakincentives.runtime import EventBus
-from weakincentives.runtime.session import Session
-from weakincentives.runtime.session.snapshots import register_type
+from weakincentives.runtime.session import Session, register_type
 from weakincentives.sandbox import BackgroundProcess, ExecResult, PodmanSandbox, PodmanSandboxConfig
 from weakincentives.sandbox.container import WORKSPACE, Overlay, configure
 

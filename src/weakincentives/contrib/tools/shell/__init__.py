@@ -9,6 +9,7 @@ from weakincentives.contrib.tools.requests import (
     ShellStartParams,
     ShellStopParams,
 )
+from weakincentives.contrib.tools.shell.background import ShellSandbox as ShellSandbox
 from weakincentives.contrib.tools.shell.background import stop_processes
 from weakincentives.contrib.tools.shell.handlers import shell_handlers, shell_tools
 from weakincentives.contrib.tools.shell.limits import (

@@ -40,9 +40,9 @@ from weakincentives.posix import (
     parent_of,
     pin,
     read_range,
+    reports_all_changes,
     restore_mode,
 )
-from weakincentives.posix.inotify import reports_all_changes
 
 _SEARCHABLE = stat.S_IRUSR | stat.S_IXUSR
 _MAX_ATTEMPTS = 10  # at a file that changes while it is read
