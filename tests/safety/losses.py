@@ -389,8 +389,8 @@ LOSSES = (
             "tests/cli/test_runs.py::test_a_copy_stays_while_a_program_has_one_of_its_files_open",
         ),
         "contrib/review/removal.py",
-        "        if _has_leases(copy.place):\n",
-        "        if False:\n",
+        "                is_file = unless_open and stat.S_ISREG(found.st_mode)\n",
+        "                is_file = False\n",
     ),
     Loss(
         33,

@@ -1,9 +1,8 @@
 """Removal of working copies: all of one at once, and only where nobody works in it."""
 
 import logging
-import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +21,29 @@ _CACHES = ("wink-index", "wink-log")  # of a snapshot store; both are empty afte
 _log = logging.getLogger(__name__)
 
 
-def find_attributes(root: Path) -> frozenset[str]:
-    """Return the entries of a copy that have extended attributes of a user.
+def find_attributes(root: Path, *, unless_open: bool = False) -> frozenset[str]:
+    """Return the entries of a copy that have extended attributes of a user's programs.
 
     At first none has, and no snapshot has them: they are lost with the copy.
+
+    Args:
+        root: The copy.
+        unless_open: Look for writers in the same walk; only leases of the kernel show them.
+
+    Raises:
+        CopyInUseError: A program has a file open for writing.
     """
-    return frozenset(
-        path for tree, path, _ in _walk(root) if user_attributes(read_attributes(tree, path))
-    )
+    marked: set[str] = set()
+    with closing(RootedDirectory(root)) as opened, closing(LiveTree(opened)) as tree:
+        for name, _ in tree.names(""):
+            for path, found in tree.walk(name):
+                is_file = unless_open and stat.S_ISREG(found.st_mode)
+                if is_file and has_writer_at(tree.open_parent(path)):
+                    fact = f"a program has {display_path(path)} open for writing"
+                    raise records.CopyInUseError(fact)
+                if user_attributes(read_attributes(tree, path)):
+                    marked.add(path)
+    return frozenset(marked)
 
 
 def remove_unused(
@@ -47,9 +61,7 @@ def remove_unused(
     """
     with set_aside(copy.place) as aside:
         fault_point("copy.aside")
-        if _has_leases(copy.place):
-            _ensure_not_open(aside)
-        marked = find_attributes(aside) - attributes
+        marked = find_attributes(aside, unless_open=_has_leases(copy.place)) - attributes
         files.invalidate()
         now = files.snapshot(tag="before removal")
         for path in files.compare(seen, now):
@@ -79,19 +91,6 @@ def take_back(place: Path) -> None:
     if aside.is_dir():
         with suppress(OSError):  # another process was faster
             aside.rename(records.workspace_path(place))
-
-
-def _ensure_not_open(root: Path) -> None:
-    """Check that no program has a file open for writing; only leases of the kernel show that."""
-    for tree, path, found in _walk(root):
-        if stat.S_ISREG(found.st_mode) and has_writer_at(tree.open_parent(path)):
-            raise records.CopyInUseError(f"a program has {display_path(path)} open for writing")
-
-
-def _walk(root: Path) -> Iterator[tuple[LiveTree, str, os.stat_result]]:
-    with closing(RootedDirectory(root)) as opened, closing(LiveTree(opened)) as tree:
-        for name, _ in tree.names(""):
-            yield from ((tree, path, found) for path, found in tree.walk(name))
 
 
 def _has_leases(place: Path) -> bool:
