@@ -134,7 +134,9 @@ class _LastState:
             date = date or archive.manifest.created_at
         if date is None:
             raise RecordingError(f"No session dump: {str(files.text)!r}")
-        self.steps = (timeline.StepRecord(1, None, "end", date, "last state of the session"),)
+        self.steps: tuple[timeline.StepRecord, ...] = (
+            timeline.StepRecord(1, None, "end", date, "last state of the session"),
+        )
 
     def ancestors(self, number: int) -> list[int]:
         return [self.step(number).number]

@@ -34,7 +34,7 @@ _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5  # no signal interrupts a call that has begun
 _LANDLOCK_RESTRICT = 446  # the same number on every machine
 _CAPABILITY_VERSION_3 = 0x20080522
-libc = ctypes.CDLL(None, use_errno=True)
+libc: ctypes.CDLL = ctypes.CDLL(None, use_errno=True)
 
 
 def set_name(name: bytes) -> None:

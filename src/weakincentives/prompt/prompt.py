@@ -253,11 +253,11 @@ class Prompt(CloseOnExit, Generic[OutputT]):
         check_argument(
             template.label, "overrides_store", overrides_store, PromptOverridesStore, or_none=True
         )
-        self.template = template
-        self.ns = template.ns
-        self.key = template.key
-        self.name = template.name
-        self.sections = template.sections
+        self.template: PromptTemplate[OutputT] = template
+        self.ns: str = template.ns
+        self.key: str = template.key
+        self.name: str | None = template.name
+        self.sections: tuple[Section[Any], ...] = template.sections
         self.params: tuple[object, ...] = ()
         self._store = overrides_store
         self._tag = overrides_tag

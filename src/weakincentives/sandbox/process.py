@@ -106,7 +106,7 @@ class CommandProcess(RunningCommand):
         try:
             self._supervisor = launcher.take()
             self._start(self._supervisor, command, directory)
-            self.report = self._supervisor.report
+            self.report: SupervisorReport = self._supervisor.report
         except BaseException:
             self.close()
             raise

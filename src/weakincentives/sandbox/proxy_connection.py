@@ -151,7 +151,7 @@ class ProxyConnection:
         self._up = self._down = 0
         self._lock = threading.Lock()
         self._is_finished = False
-        self.can_be_aborted = True
+        self.can_be_aborted: bool = True
         """False while it waits for the resolver."""
 
     def run(self) -> None:

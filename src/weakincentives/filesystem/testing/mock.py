@@ -1,15 +1,24 @@
 """A mock filesystem: records calls and plays back configured responses."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-from weakincentives.filesystem import Filesystem, InMemoryFilesystem, Listener, Savepoint
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from weakincentives.filesystem import (
+    FileEntry,
+    FileStat,
+    Filesystem,
+    GlobMatch,
+    GrepMatch,
+    InMemoryFilesystem,
+    Listener,
+    ReadBytesResult,
+    ReadResult,
+    Results,
+    Savepoint,
+    WriteMode,
+    WriteResult,
+)
 
 _METHODS = (
     "read", "read_bytes", "exists", "stat", "list", "glob", "grep",
@@ -29,20 +38,6 @@ class Call:
         """Return the call as source code."""
         others = "".join(f", {name}={value!r}" for name, value in self.arguments.items())
         return f"{self.method}({self.subject!r}{others})"
-
-
-def _record(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method with the signature of a backend's `method`, which records its calls."""
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    def call(self: "MockFilesystem", *args: P.args, **kwargs: P.kwargs) -> T:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        _, (_, subject), *others = bound.arguments.items()
-        return self._respond(method.__name__, subject, dict(others))  # pyright: ignore[reportPrivateUsage] # its own
-
-    return call
 
 
 class MockFilesystem:
@@ -91,22 +86,98 @@ class MockFilesystem:
         """Whether writes raise an error."""
         return self.backend.read_only
 
-    read = _record(InMemoryFilesystem.read)
-    read_bytes = _record(InMemoryFilesystem.read_bytes)
-    exists = _record(InMemoryFilesystem.exists)
-    stat = _record(InMemoryFilesystem.stat)
-    list = _record(InMemoryFilesystem.list)
-    glob = _record(InMemoryFilesystem.glob)
-    grep = _record(InMemoryFilesystem.grep)
-    write = _record(InMemoryFilesystem.write)
-    write_bytes = _record(InMemoryFilesystem.write_bytes)
-    delete = _record(InMemoryFilesystem.delete)
-    mkdir = _record(InMemoryFilesystem.mkdir)
+    def read(
+        self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
+    ) -> ReadResult:
+        """Return a page of text."""
+        return self._respond("read", path, offset=offset, limit=limit, encoding=encoding)
+
+    def read_bytes(
+        self, path: str, *, offset: int = 0, limit: int | None = None
+    ) -> ReadBytesResult:
+        """Return a range of bytes."""
+        return self._respond("read_bytes", path, offset=offset, limit=limit)
+
+    def exists(self, path: str) -> bool:
+        """Return whether a path exists."""
+        return self._respond("exists", path)
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata of an entry."""
+        return self._respond("stat", path)
+
+    def list(self, path: str = ".") -> Results[FileEntry]:
+        """Return the entries of a directory."""
+        return self._respond("list", path)
+
+    def glob(
+        self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
+    ) -> Results[GlobMatch]:
+        """Return the files that match."""
+        return self._respond("glob", pattern, path=path, use_ignore_files=use_ignore_files)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        max_matches: int | None = None,
+        use_ignore_files: bool = False,
+    ) -> Results[GrepMatch]:
+        """Return the lines that match."""
+        return self._respond(
+            "grep",
+            pattern,
+            path=path,
+            glob=glob,
+            max_matches=max_matches,
+            use_ignore_files=use_ignore_files,
+        )
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Write text."""
+        return self._respond(
+            "write", path, content=content, mode=mode, create_parents=create_parents
+        )
+
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Write bytes."""
+        return self._respond(
+            "write_bytes", path, content=content, mode=mode, create_parents=create_parents
+        )
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or with `recursive` a directory."""
+        self._respond("delete", path, recursive=recursive)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Create a directory."""
+        self._respond("mkdir", path, parents=parents, exist_ok=exist_ok)
 
     # --- beyond the protocol ---
 
-    move = _record(InMemoryFilesystem.move)
-    copy = _record(InMemoryFilesystem.copy)
+    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        """Move a file or directory."""
+        self._respond("move", source, destination=destination, overwrite=overwrite)
+
+    def copy(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        """Copy a file or directory."""
+        self._respond("copy", source, destination=destination, overwrite=overwrite)
 
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal; not recorded."""
@@ -120,7 +191,7 @@ class MockFilesystem:
         """Call `listener` on every change of the backend; return a function to unsubscribe."""
         return self.backend.subscribe(listener)
 
-    def _respond(self, method: str, subject: str, arguments: Mapping[str, object]) -> Any:
+    def _respond(self, method: str, subject: str, /, **arguments: object) -> Any:
         self._calls.append(Call(method, subject, arguments))
         responses = self._responses.get((method, subject)) or self._responses.get((method, None))
         if not responses:

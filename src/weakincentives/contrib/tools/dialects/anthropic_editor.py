@@ -12,7 +12,7 @@ from weakincentives.contrib.tools.dialects import shared
 from weakincentives.errors import ToolValidationError
 
 Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
-EditorCall = shared.params(
+EditorCall: type[Any] = shared.params(
     command=(Command, "The operation."),
     path=(str, "The file or directory."),
     view_range=(

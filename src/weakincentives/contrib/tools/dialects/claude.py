@@ -7,33 +7,33 @@ from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 from weakincentives.errors import ToolValidationError
 
-Read = shared.params(
+Read: type[Any] = shared.params(
     file_path=(str, "The file."),
     offset=(int | None, "The first line to return, counted from 1."),
     limit=(int | None, "The number of lines to return."),
 )
-Write = shared.params(
+Write: type[Any] = shared.params(
     file_path=(str, "The file; missing parent directories are created."),
     content=(str, "The complete text of the file."),
 )
-Edit = shared.params(
+Edit: type[Any] = shared.params(
     file_path=(str, "The file."),
     old_string=(str, "The text to replace."),
     new_string=(str, "The new text."),
     replace_all=(bool, "Replace every occurrence.", False),
 )
-MultiEdit = shared.params(
+MultiEdit: type[Any] = shared.params(
     file_path=(str, "The file."),
     edits=(tuple[requests.TextEdit, ...], "The replacements, applied in this order, all or none."),
     old_string=(str | None, "The text to replace, instead of edits."),
     new_string=(str | None, "The text to replace it with."),
     replace_all=(bool, "Replace every occurrence of each text.", False),
 )
-GlobFiles = shared.params(
+GlobFiles: type[Any] = shared.params(
     pattern=(str, 'The pattern, such as "src/**/*.ts".'),
     path=(str | None, "The directory to search."),
 )
-Grep = shared.params(
+Grep: type[Any] = shared.params(
     pattern=(str, "The regular expression; it matches within one line."),
     path=(str | None, "The file or directory to search."),
     glob=(str | None, 'Search only files that match, such as "*.js" or "*.{ts,tsx}".'),

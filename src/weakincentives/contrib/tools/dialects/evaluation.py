@@ -11,7 +11,7 @@ from weakincentives.contrib.evaluation import EvalParams
 from weakincentives.contrib.tools.context import ToolSpec, pass_through
 from weakincentives.contrib.tools.dialects.shared import FieldMapping, mapped, params
 
-CodeCall = params(code=(str, "The Python code."))
+CodeCall: type[Any] = params(code=(str, "The Python code."))
 
 
 _PURPOSE = """\

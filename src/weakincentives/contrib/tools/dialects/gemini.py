@@ -6,26 +6,26 @@ from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 
-ReadLinesCall = shared.params(
+ReadLinesCall: type[Any] = shared.params(
     file_path=(str, "The file."),
     start_line=(int | None, "The first line to return, counted from 1."),
     end_line=(int | None, "The last line to return, counted from 1."),
 )
-WriteCall = shared.params(
+WriteCall: type[Any] = shared.params(
     file_path=(str, "The file; missing parent directories are created."),
     content=(
         str,
         "The complete text; a placeholder for unchanged text would be written literally.",
     ),
 )
-ReplaceCall = shared.params(
+ReplaceCall: type[Any] = shared.params(
     file_path=(str, "The file."),
     old_string=(str, "The text to replace."),
     new_string=(str, "The new text."),
     instruction=(str | None, "", None, shared.HIDDEN),
     allow_multiple=(bool, "Replace every occurrence.", False),
 )
-CountedReplaceCall = shared.params(
+CountedReplaceCall: type[Any] = shared.params(
     file_path=(str, "The file."),
     old_string=(str, "The text to replace."),
     new_string=(str, "The new text."),
@@ -33,16 +33,16 @@ CountedReplaceCall = shared.params(
     instruction=(str | None, "The purpose of the change, in one sentence."),
     allow_multiple=(bool, "Ignored; expected_replacements decides.", False),
 )
-ListDirectoryCall = shared.params(
+ListDirectoryCall: type[Any] = shared.params(
     dir_path=(str, 'The directory; "." is the workspace root.', "."),
     ignore=(tuple[str, ...], "Name patterns to leave out.", ()),
 )
-GlobCall = shared.params(
+GlobCall: type[Any] = shared.params(
     pattern=(str, 'The pattern, such as "docs/*.md".'),
     dir_path=(str | None, "The directory to search."),
     respect_git_ignore=(bool, "Leave out files ignored by .gitignore.", True),
 )
-GrepCall = shared.params(
+GrepCall: type[Any] = shared.params(
     pattern=(str, "The regular expression."),
     dir_path=(str | None, "The directory or file to search."),
     include_pattern=(str | None, 'Search only files that match, such as "*.{ts,tsx}".'),

@@ -12,15 +12,15 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import TimeLimitError
 
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
-ReadTextCall = shared.params(
+ReadTextCall: type[Any] = shared.params(
     path=(str, "The file."),
     head=(int | None, "Return only this many lines."),
     tail=(int | None, "Return only this many lines from the end."),
     start_line=(int | None, "The first line to return, counted from 1."),
 )
-FileCall = shared.params(path=(str, "The file."))
-DirectoryCall = shared.params(path=(str, 'The directory; "." is the workspace root.'))
-SizesCall = shared.params(
+FileCall: type[Any] = shared.params(path=(str, "The file."))
+DirectoryCall: type[Any] = shared.params(path=(str, 'The directory; "." is the workspace root.'))
+SizesCall: type[Any] = shared.params(
     path=(str, 'The directory; "." is the workspace root.'),
     sort_by=(
         requests.SortBy,
@@ -29,8 +29,8 @@ SizesCall = shared.params(
         {"name": "sortBy"},
     ),
 )
-PathsCall = shared.params(paths=(tuple[str, ...], "The files."))
-WriteTextCall = shared.params(
+PathsCall: type[Any] = shared.params(paths=(tuple[str, ...], "The files."))
+WriteTextCall: type[Any] = shared.params(
     path=(str, "The file; missing parent directories are created."),
     content=(str, "The complete text."),
 )
@@ -49,16 +49,16 @@ class Replacement:
     new_string: str = field(metadata={"name": "newText"})
 
 
-EditCall = shared.params(
+EditCall: type[Any] = shared.params(
     path=(str, "The file."),
     edits=(tuple[Replacement, ...], "The replacements."),
     dry_run=(bool, "Return the diff without changing the file.", False, {"name": "dryRun"}),
 )
-TreeCall = shared.params(
+TreeCall: type[Any] = shared.params(
     path=(str, 'The directory; "." is the workspace root.', "."),
     exclude=(tuple[str, ...], "Name patterns to leave out.", (), {"name": "excludePatterns"}),
 )
-SearchCall = shared.params(
+SearchCall: type[Any] = shared.params(
     path=(str, 'The directory to search; "." is the workspace root.'),
     pattern=(str, "The pattern."),
     exclude=(tuple[str, ...], "Path patterns to leave out.", (), {"name": "excludePatterns"}),

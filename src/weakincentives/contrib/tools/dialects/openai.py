@@ -6,21 +6,21 @@ from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import ToolSpec
 from weakincentives.contrib.tools.dialects import shared
 
-PatchCall = shared.params(
+PatchCall: type[Any] = shared.params(
     input=(str, 'The whole patch, from "*** Begin Patch" to "*** End Patch".')
 )
-ReadFileCall = shared.params(
+ReadFileCall: type[Any] = shared.params(
     file_path=(str, "The file."),
     offset=(int, "The first line to return, counted from 1.", 1),
     limit=(int | None, "The number of lines to return."),
 )
-ListDirCall = shared.params(
+ListDirCall: type[Any] = shared.params(
     dir_path=(str, 'The directory; "." is the workspace root.', "."),
     offset=(int, "The first entry to return, counted from 1.", 1),
     limit=(int | None, "The number of entries to return."),
     depth=(int, "The number of levels to show; 1 for the directory alone.", 2),
 )
-GrepFilesCall = shared.params(
+GrepFilesCall: type[Any] = shared.params(
     pattern=(str, "The regular expression."),
     include=(str | None, 'Search only files that match, such as "*.rs" or "*.{ts,tsx}".'),
     path=(str | None, "The directory or file to search."),

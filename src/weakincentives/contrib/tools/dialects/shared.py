@@ -173,7 +173,7 @@ def map_whole_text(params: type[Any], **names: str) -> FieldMapping:
     )
 
 
-DeleteCall = params(file_path=(str, "The file or directory."))
+DeleteCall: type[Any] = params(file_path=(str, "The file or directory."))
 
 
 def delete_and_move(

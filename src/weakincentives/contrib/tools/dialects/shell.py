@@ -21,22 +21,22 @@ from weakincentives.sandbox import MAX_BACKGROUND
 _BYTES_PER_TOKEN = 4
 _CTRL_C = "\x03"
 _MIN_WAIT, _MAX_WAIT = 250, 120_000  # milliseconds
-BashCall = params(
+BashCall: type[Any] = params(
     command=(str, "The shell command.", MISSING, COMMAND_LINE),
     timeout=(int | None, "The time limit in milliseconds; the maximum by default."),
     description=(str | None, "", None, HIDDEN),
     run_in_background=(bool, "Return at once and run the command in the background.", False),
 )
-ForegroundBashCall = params(BashCall, run_in_background=(bool, "", False, HIDDEN))
-BashOutputCall = params(
+ForegroundBashCall: type[Any] = params(BashCall, run_in_background=(bool, "", False, HIDDEN))
+BashOutputCall: type[Any] = params(
     bash_id=(str, "The number of the process."), filter=(str | None, "", None, HIDDEN)
 )
-KillShellCall = params(shell_id=(str, "The number of the process."))
-AnthropicBashCall = params(
+KillShellCall: type[Any] = params(shell_id=(str, "The number of the process."))
+AnthropicBashCall: type[Any] = params(
     command=(str | None, "The shell command.", None, COMMAND_LINE),
     restart=(bool, "Start a new shell.", False),
 )
-ExecCommandCall = params(
+ExecCommandCall: type[Any] = params(
     cmd=(str, "The shell command.", MISSING, COMMAND_LINE),
     workdir=(str | None, "The directory to run it in; the workspace root if omitted."),
     max_output_tokens=(int | None, "The maximum amount of output to return."),
@@ -49,21 +49,25 @@ ExecCommandCall = params(
     login=(bool | None, "", None, HIDDEN),
     tty=(bool | None, "", None, HIDDEN),
 )
-ForegroundExecCommandCall = params(ExecCommandCall, yield_time_ms=(int | None, "", None, HIDDEN))
-WriteStdinCall = params(
+ForegroundExecCommandCall: type[Any] = params(
+    ExecCommandCall, yield_time_ms=(int | None, "", None, HIDDEN)
+)
+WriteStdinCall: type[Any] = params(
     session_id=(int, "The number of the process."),
     chars=(str, 'Empty to get its output; "\\u0003" (Ctrl-C) to stop it.', ""),
     yield_time_ms=(int | None, "Milliseconds to wait for it to end, at most 120000."),
     max_output_tokens=(int | None, "", None, HIDDEN),
 )
-RunShellCommandCall = params(
+RunShellCommandCall: type[Any] = params(
     command=(str, "The shell command.", MISSING, COMMAND_LINE),
     description=(str | None, "", None, HIDDEN),
     dir_path=(str | None, "The directory to run it in; the workspace root if omitted."),
     is_background=(bool, "Return at once and run the command in the background.", False),
 )
-ForegroundRunShellCommandCall = params(RunShellCommandCall, is_background=(bool, "", False, HIDDEN))
-BackgroundCall = params(pid=(int, "The number of the process."))
+ForegroundRunShellCommandCall: type[Any] = params(
+    RunShellCommandCall, is_background=(bool, "", False, HIDDEN)
+)
+BackgroundCall: type[Any] = params(pid=(int, "The number of the process."))
 
 
 _RESULT = """\
