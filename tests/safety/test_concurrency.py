@@ -281,12 +281,13 @@ def hook(point):
         names.append([n for n in os.listdir(sys.argv[1]) if n.startswith(".wink")][0])
 read, write = os.pipe()
 child = os.fork()
+if child:
+    os.waitpid(child, 0)  # one after the other, or each could see the name of the other
 with fault_hook(hook):
     fs.write("f", "x")
 if child == 0:
     os.write(write, names[0].encode())
     os._exit(0)
-os.waitpid(child, 0)
 print(names[0] != os.read(read, 300).decode())
 """
     command = [sys.executable, "-c", script, str(light_directory)]

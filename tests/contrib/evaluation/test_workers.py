@@ -57,6 +57,11 @@ def processes_below(pid: int) -> set[int]:
     return set(process_tree.live_processes(process_tree.descendants(pid)))
 
 
+def evaluation_processes() -> set[int]:
+    """Return the processes of engines, and of nothing else that this process has started."""
+    return {each for each in processes_below(os.getpid()) if _name(each) == "wink-evaluate"}
+
+
 def find_processes(which: Callable[[int], bool]) -> set[int]:
     """Return our processes of a kind, once there is one: workers start in the background."""
     wait_until(lambda: any(map(which, processes_below(os.getpid()))))
@@ -175,15 +180,15 @@ def test_a_killed_process_is_replaced(engine: Engine, which: Callable[[int], boo
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_close_leaves_no_process_and_the_engine_can_be_used_again(name: str) -> None:
-    before = processes_below(os.getpid())
+    before = evaluation_processes()
     engine = create_engine(name)
     run = Run(engine, InMemoryFilesystem())
     for _ in range(2):
         run("1 + 1")
-        assert processes_below(os.getpid()) - before
+        assert evaluation_processes() - before
         engine.close()
         engine.close()
-        wait_until(lambda: not processes_below(os.getpid()) - before)
+        wait_until(lambda: not evaluation_processes() - before)
 
 
 PARENT = """
